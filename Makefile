@@ -1,0 +1,47 @@
+# Every target sets itself up: it needs only Python 3.11+ and make.
+PYTHON ?= python3
+VENV := .venv
+BIN := $(VENV)/bin
+STAMP := $(VENV)/.installed
+export OMP_NUM_THREADS ?= 1
+
+.PHONY: help install demo test lint format bench clean
+
+help:
+	@echo "make demo     train NNAC on CartPole, draw the learning curve, film the agent"
+	@echo "make test     run the tests"
+	@echo "make install  only create .venv and install"
+	@echo "make lint     ruff and mypy        make format  ruff format and fixes"
+	@echo "make bench    all benchmarks (several minutes)"
+
+$(STAMP): pyproject.toml constraints.txt
+	@$(PYTHON) -c 'import sys; sys.exit("nearl needs Python 3.11 or newer, found " + sys.version.split()[0] + "; set PYTHON=..." if sys.version_info < (3, 11) else 0)'
+	test -x $(BIN)/python || $(PYTHON) -m venv $(VENV)
+	$(BIN)/python -m pip install --disable-pip-version-check -q -c constraints.txt -e ".[plots,mujoco,baselines,dev]"
+	@touch $@
+
+install: $(STAMP)
+
+demo: $(STAMP)
+	$(BIN)/nearl demo --out runs/demo
+
+test: $(STAMP)
+	$(BIN)/python -m pytest -n 2
+
+lint: $(STAMP)
+	$(BIN)/ruff check src tests
+	$(BIN)/ruff format --check src tests
+	$(BIN)/mypy
+
+format: $(STAMP)
+	$(BIN)/ruff check --fix src tests
+	$(BIN)/ruff format src tests
+
+bench: $(STAMP)
+	$(BIN)/nearl bench search
+	$(BIN)/nearl bench critic
+	$(BIN)/nearl bench nnac
+	$(BIN)/nearl bench memory
+
+clean:
+	rm -rf $(VENV) .pytest_cache .mypy_cache .ruff_cache

@@ -1,0 +1,102 @@
+"""NNACConfig: every setting of NNAC, and the presets that fill it in."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, fields, replace
+from importlib import resources
+from typing import Any, Literal
+
+import yaml
+
+
+@dataclass(frozen=True)
+class NNACConfig:
+    """Settings of NNAC; the presets in ``nearl/presets/nnac.yaml`` say where each value is from."""
+
+    # The critic
+    critic: Literal["rollout", "graph"] = "graph"
+    gamma: float = 0.99
+    lipschitz: float | Literal["auto"] = 0.0  # L
+    reward_units: bool = False  # L counts in units of the root mean square stored reward
+    neighbors: int = 1  # M
+    stop_at_terminal: bool = True
+    terminal_reward: float | None = None  # replaces the reward of a terminating step
+    buffer_size: int = 200_000
+    # The metric
+    standardize: bool = True
+    obs_weight: float | None = None  # None: 1 / number of observations
+    act_weight: float = 1.0
+    one_hot: bool = True  # discrete actions; otherwise the action's index
+    index: str = "auto"
+    # Rollouts (critic="rollout")
+    horizon: int = 12  # H'
+    branch: Literal["full", "root"] = "full"
+    n_rollouts: int = 1
+    # The graph (critic="graph")
+    sweeps: int = 4
+    candidates: int = 9  # per dimension of a box
+    # The actor
+    hidden: tuple[int, ...] = (32,)
+    squash: bool = True  # tanh before the softmax
+    init: Literal["all", "output"] = "output"
+    std: float = 0.5  # first standard deviation of a Gaussian policy, box scaled to [-1, 1]
+    normalize_input: bool = True
+    # Learning
+    learning_rate: float = 5e-4
+    batch_size: int = 32
+    train_freq: int = 1  # environment steps between trainings
+    gradient_steps: int = 1  # per training
+    learning_starts: int = 1
+    error_scale: Literal["none", "std", "rms"] = "none"
+    entropy: float = 0.0
+    average: float = 0.0  # decay of the averaged policy that acts greedily; 0 is off
+
+    def __post_init__(self) -> None:
+        rules = {
+            "gamma": 0.0 <= self.gamma <= 1.0,
+            "buffer_size": self.buffer_size >= 1,
+            "neighbors": self.neighbors >= 1,
+            "horizon": self.horizon >= 1,
+            "n_rollouts": self.n_rollouts >= 1,
+            "sweeps": self.sweeps >= 1,
+            "candidates": self.candidates >= 2,
+            "std": self.std > 0,
+            "learning_rate": self.learning_rate > 0,
+            "batch_size": self.batch_size >= 1,
+            "train_freq": self.train_freq >= 1,
+            "gradient_steps": self.gradient_steps >= 1,
+            "learning_starts": self.learning_starts >= 1,
+            "entropy": self.entropy >= 0,
+            "average": 0.0 <= self.average < 1.0,
+            "act_weight": self.act_weight >= 0,
+            "obs_weight": self.obs_weight is None or self.obs_weight >= 0,
+            "lipschitz": self.lipschitz == "auto"
+            or (isinstance(self.lipschitz, int | float) and self.lipschitz >= 0),
+            "critic": self.critic in ("rollout", "graph"),
+            "error_scale": self.error_scale in ("none", "std", "rms"),
+        }
+        for name, holds in rules.items():
+            if not holds:
+                raise ValueError(f"{name} = {getattr(self, name)!r} is not accepted by NNAC")
+
+
+def presets() -> dict[str, dict[str, Any]]:
+    """All NNAC presets, as written in the YAML file."""
+    text = resources.files("nearl.presets").joinpath("nnac.yaml").read_text()
+    loaded: dict[str, dict[str, Any]] = yaml.safe_load(text)
+    return loaded
+
+
+def make_config(preset: str, overrides: dict[str, Any]) -> NNACConfig:
+    """The preset with some settings replaced; unknown names are refused with the known ones."""
+    known = presets()
+    if preset not in known:
+        raise ValueError(f"unknown preset {preset!r}; accepted: {', '.join(known)}")
+    names = {field.name for field in fields(NNACConfig)}
+    unknown = sorted(set(overrides) - names)
+    if unknown:
+        raise TypeError(f"unknown NNAC setting {unknown[0]!r}; known: {', '.join(sorted(names))}")
+    settings = known[preset] | overrides
+    if "hidden" in settings:
+        settings["hidden"] = tuple(settings["hidden"])
+    return replace(NNACConfig(), **settings)

@@ -1,0 +1,263 @@
+"""What NNAC does with a transition: value it, store it, train the actor."""
+
+from __future__ import annotations
+
+from abc import ABC, abstractmethod
+from collections.abc import Mapping
+from typing import Any
+
+import numpy as np
+import torch
+from numpy.typing import NDArray
+from torch import Tensor, nn
+
+from nearl.agents.config import NNACConfig
+from nearl.agents.policy import ActorPolicy
+from nearl.critic import NNCritic
+from nearl.experience import Experience
+from nearl.graph import CandidateGraph
+from nearl.losses import all_action_loss, move_average, scaled_errors, td_policy_loss
+from nearl.memory import Transitions
+from nearl.metrics import Standardized
+from nearl.networks import CategoricalActor, on_host
+
+Row = dict[str, NDArray[Any]]  # obs, act, reward, next_obs, terminated, truncated, each (B, ...)
+
+
+class Learner(ABC):
+    """Common part of learning from rollouts and from the graph."""
+
+    def __init__(
+        self,
+        config: NNACConfig,
+        experience: Experience,
+        policy: ActorPolicy,
+        candidates: Tensor,
+        rng: np.random.Generator,
+        generator: torch.Generator,
+    ) -> None:
+        self.config, self.experience, self.policy = config, experience, policy
+        self.candidates, self.rng, self.generator = candidates, rng, generator
+        self.updates = 0
+        self._epoch = 0
+        self._parameters = list(policy.actor.parameters())
+        self._averages = list(policy.average.parameters())
+        actor = policy.actor
+        self._logits = on_host(actor) if isinstance(actor, CategoricalActor) else None
+
+    def choose(self, states: NDArray[Any]) -> NDArray[Any]:
+        """Sample an action per state; for discrete actions in NumPy, several times faster."""
+        if self._logits is None:
+            return self._sample(torch.from_numpy(states).float()).numpy()
+        logits = self._logits(states)
+        weights = np.exp(logits - logits.max(1, keepdims=True))
+        totals = weights.cumsum(1)
+        draws = self.rng.random(len(states)) * totals[:, -1]
+        return np.minimum((totals <= draws[:, None]).sum(1), logits.shape[1] - 1)
+
+    def _sample(self, obs: Tensor) -> Tensor:
+        with torch.no_grad():
+            return self.policy.actor.sample(obs, generator=self.generator)
+
+    @abstractmethod
+    def store(self, row: Row) -> None:
+        """Put new transitions into the memory, with whatever is to be known of them."""
+
+    @abstractmethod
+    def train(self) -> dict[str, float]:
+        """``gradient_steps`` updates of the actor; returns what to log."""
+
+    def _step(self, loss: Tensor) -> None:
+        """One optimizer step, and one step of the averaged policy."""
+        self.policy.optimizer.zero_grad()
+        loss.backward()
+        self.policy.optimizer.step()
+        self.updates += 1
+        # Early on the average forgets its start faster.
+        decay = min(self.config.average, self.updates / (self.updates + 10))
+        move_average(self._averages, self._parameters, decay if self.config.average else 0.0)
+
+    def _normalize_input(self) -> None:
+        """Give the actor's input the scale that the metric now uses; its function stays."""
+        metric = self.experience.metric
+        if self._epoch == self.experience.epoch or not isinstance(metric, Standardized):
+            return
+        self._epoch = self.experience.epoch
+        center = metric.center[: metric.obs_dim]
+        scale = metric.variance[: metric.obs_dim].rsqrt()
+        for actor in (self.policy.actor, self.policy.average):
+            layer = actor.net[0]
+            assert isinstance(layer, nn.Linear)
+            moments = self.policy.optimizer.state.get(layer.weight)
+            actor.normalize.change(layer, center, scale, moments)
+
+    def state_dict(self) -> dict[str, Any]:
+        return {"updates": self.updates, "epoch": self._epoch == self.experience.epoch}
+
+    def load_state_dict(self, state: Mapping[str, Any]) -> None:
+        self.updates = state["updates"]
+        self._epoch = self.experience.epoch if state["epoch"] else -1
+
+
+class GraphLearner(Learner):
+    """Policy evaluation on the neighbor graph, then all-candidate policy gradients."""
+
+    def __init__(self, *args: Any) -> None:
+        super().__init__(*args)
+        config = self.config
+        self.graph = CandidateGraph(
+            self.experience,
+            self.candidates,
+            lipschitz=config.lipschitz,
+            reward_units=config.reward_units,
+            gamma=config.gamma,
+            neighbors=config.neighbors,
+            horizon=config.horizon,
+            stop_at_terminal=config.stop_at_terminal,
+        )
+
+    def store(self, row: Row) -> None:
+        self.experience.add(**row)
+
+    def train(self) -> dict[str, float]:
+        config, actor, memory = self.config, self.policy.actor, self.experience.memory
+        self.experience.sync()
+        if config.normalize_input:
+            self._normalize_input()
+        self.graph.evaluate(
+            lambda obs: actor.candidate_log_probs(obs, self.candidates).exp(),
+            sweeps=config.sweeps,
+            in_place=True,
+        )
+        shape = (config.gradient_steps, config.batch_size)
+        slots = torch.randint(len(memory), shape, generator=self.generator)
+        values = self.graph.action_values(slots.flatten()).view(*shape, -1)  # (G, B, C)
+        advantages = values - values.mean(-1, keepdim=True)
+        scaled = scaled_errors(advantages.flatten(1), config.error_scale).view(values.shape)
+        obs = memory.column("obs", slots).float()
+        for step in range(config.gradient_steps):
+            log_probs = actor.candidate_log_probs(obs[step], self.candidates)
+            self._step(all_action_loss(log_probs, scaled[step], entropy=config.entropy))
+        return {
+            "train/value": float(self.graph.values[: len(memory)].mean()),
+            "train/advantage_rms": float(advantages.square().mean().sqrt()),
+            "train/entropy": float(-(log_probs.exp() * log_probs).sum(-1).mean()),
+            "train/lipschitz": self.graph.lipschitz,
+        }
+
+    def state_dict(self) -> dict[str, Any]:
+        used = self.graph.nodes()
+        return super().state_dict() | {
+            "nodes": used,
+            "values": self.graph.values[used],
+            "rule": self.graph.rule.state_dict(),
+        }
+
+    def load_state_dict(self, state: Mapping[str, Any]) -> None:
+        super().load_state_dict(state)
+        self.graph.update()
+        self.graph.values[:] = 0.0
+        self.graph.values[state["nodes"]] = state["values"]
+        self.graph.rule.load_state_dict(state["rule"])
+
+
+class RolloutLearner(Learner):
+    """Algorithm 1: TD errors by rollouts, stored, then replayed in mini-batches."""
+
+    def __init__(self, *args: Any) -> None:
+        super().__init__(*args)
+        config = self.config
+        self.critic = NNCritic(
+            self.experience,
+            lipschitz=config.lipschitz,
+            horizon=config.horizon,
+            gamma=config.gamma,
+            neighbors=config.neighbors,
+            branch=config.branch,
+            noise_free=False,
+            n_rollouts=config.n_rollouts,
+            stop_at_terminal=config.stop_at_terminal,
+        )
+        self.graph: CandidateGraph | None = None
+        if self._logits is not None and config.neighbors == 1:
+            # The neighbor of a stored state and an action is kept, so a rollout needs no search.
+            self.graph = CandidateGraph(self.experience, self.candidates)
+
+    def store(self, row: Row) -> None:
+        """Alg. 1: delta = r + gamma V(s') - V(s) with the memory as it was, then B <- B + ..."""
+        row = row | {"td_error": self._td_errors(row)}
+        self.experience.add(**row)
+        if self.graph is not None:
+            self.graph.update()
+
+    def _td_errors(self, row: Row) -> NDArray[np.float32]:
+        config = self.config
+        count = len(row["reward"])
+        if len(self.experience) < config.neighbors:
+            return np.zeros(count, dtype=np.float32)
+        states = np.concatenate([row["obs"], row["next_obs"]])
+        left = np.repeat([config.horizon, config.horizon - 1], count)
+        if self.graph is not None:
+            values = self._walk(states, left)
+        else:
+            values = self.critic.value(
+                torch.from_numpy(states), self._sample, steps=torch.from_numpy(left)
+            ).numpy()
+        here, after = values[:count], values[count:]
+        if config.stop_at_terminal:
+            after = np.where(row["terminated"], 0.0, after)
+        return (row["reward"] + config.gamma * after - here).astype(np.float32)
+
+    def _walk(self, states: NDArray[Any], left: NDArray[np.int64]) -> NDArray[np.float64]:
+        """Averaged rollouts of ``left`` steps by following kept neighbors."""
+        assert self.graph is not None
+        memory, config, bonus = self.experience.memory, self.config, self.critic.lipschitz
+        reward, over = memory["reward"].numpy(), memory["terminated"].numpy()
+        next_obs = memory["next_obs"].numpy()
+        copies = config.n_rollouts
+        states, left = np.repeat(states, copies, 0), np.repeat(left, copies)
+        value = np.zeros(len(states))
+        weight = (left > 0).astype(np.float64)
+        slots = np.zeros(0, dtype=np.int64)
+        for level in range(config.horizon):
+            choices = self.choose(states)
+            if level == 0:
+                keys = self.experience.metric.embed(
+                    torch.from_numpy(states), self.candidates[torch.from_numpy(choices)]
+                )
+                squared, near = self.experience.search(keys.numpy(), 1)
+                distances, slots = np.sqrt(squared[:, 0]), near[:, 0]
+            else:
+                distances, slots = self.graph.follow(slots, choices)
+            value += weight * (reward[slots] + bonus * distances)
+            weight = weight * config.gamma * (left > level + 1)
+            if config.stop_at_terminal:
+                weight = weight * ~over[slots]
+            if not weight.any():
+                break
+            states = next_obs[slots]
+        return value.reshape(-1, copies).mean(1)
+
+    def train(self) -> dict[str, float]:
+        config, actor = self.config, self.policy.actor
+        for _ in range(config.gradient_steps):
+            batch: Transitions = self.experience.memory.sample(
+                config.batch_size, generator=self.generator
+            )
+            errors = scaled_errors(batch.td_error, config.error_scale)
+            log_probs = actor.log_prob(batch.obs.float(), batch.act)
+            self._step(td_policy_loss(log_probs, errors))
+        return {
+            "train/td_error_mean": float(batch.td_error.mean()),
+            "train/td_error_std": float(batch.td_error.std()),
+            "train/lipschitz": self.critic.lipschitz,
+        }
+
+    def state_dict(self) -> dict[str, Any]:
+        return super().state_dict() | {"rule": self.critic._rule.state_dict()}
+
+    def load_state_dict(self, state: Mapping[str, Any]) -> None:
+        super().load_state_dict(state)
+        self.critic._rule.load_state_dict(state["rule"])
+        if self.graph is not None:
+            self.graph.update()

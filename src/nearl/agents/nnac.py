@@ -1,0 +1,349 @@
+"""NNAC: the nearest-neighbor actor-critic, with Stable-Baselines3's interface."""
+
+from __future__ import annotations
+
+import io
+import os
+import pathlib
+from collections.abc import Mapping
+from dataclasses import asdict
+from typing import Any, ClassVar, Self
+
+import numpy as np
+import torch
+from gymnasium import spaces
+from stable_baselines3.common.base_class import BaseAlgorithm
+from stable_baselines3.common.policies import BasePolicy
+from stable_baselines3.common.type_aliases import GymEnv, MaybeCallback
+from stable_baselines3.common.utils import safe_mean
+from stable_baselines3.common.vec_env import VecEnv
+from torch import Tensor
+
+from nearl.agents.candidates import candidate_actions
+from nearl.agents.config import NNACConfig, make_config
+from nearl.agents.learner import GraphLearner, Learner, RolloutLearner, Row
+from nearl.agents.policy import ActorPolicy
+from nearl.experience import Experience
+from nearl.memory import TransitionMemory
+from nearl.metrics import ActionCode, Metric, Standardized, WeightedL2
+from nearl.saving import CorruptFileError, load_state, save_state, write_atomically
+
+
+class NNAC(BaseAlgorithm):
+    """Actor-critic whose critic is made of stored transitions and their nearest neighbors.
+
+    ``preset`` is "default", "rollout" or "paper"; any field of ``NNACConfig`` can be given by
+    name to replace the preset's value. A ``metric`` of your own replaces the built-in one.
+    """
+
+    policy_aliases: ClassVar[dict[str, type[BasePolicy]]] = {"MlpPolicy": ActorPolicy}
+    policy: ActorPolicy
+
+    def __init__(
+        self,
+        policy: str | type[ActorPolicy],
+        env: GymEnv | str | None,
+        *,
+        preset: str = "default",
+        metric: Metric | None = None,
+        stats_window_size: int = 100,
+        tensorboard_log: str | None = None,
+        verbose: int = 0,
+        seed: int | None = None,
+        device: torch.device | str = "cpu",
+        _init_setup_model: bool = True,
+        **settings: Any,
+    ) -> None:
+        self.preset, self.config = preset, make_config(preset, settings)
+        self.metric = metric
+        if torch.device("cpu" if device == "auto" else device).type != "cpu":
+            raise ValueError(f"NNAC's networks are tiny and run on the CPU only, got {device!r}")
+        super().__init__(
+            policy,
+            env,
+            self.config.learning_rate,
+            stats_window_size=stats_window_size,
+            tensorboard_log=tensorboard_log,
+            verbose=verbose,
+            device="cpu",
+            support_multi_env=True,
+            seed=seed,
+        )
+        if env is not None:
+            check_spaces(self.observation_space, self.action_space)
+        if _init_setup_model:
+            self._setup_model()
+
+    # -- construction ----------------------------------------------------------------------------
+
+    def _setup_model(self) -> None:
+        self._setup_lr_schedule()
+        self.set_random_seed(self.seed)
+        config, act_space = self.config, self.action_space
+        self.policy = self.policy_class(  # type: ignore[assignment]
+            self.observation_space,
+            act_space,
+            self.lr_schedule,
+            hidden=config.hidden,
+            squash=config.squash,
+            init=config.init,
+            std=config.std,
+        )
+        discrete = isinstance(act_space, spaces.Discrete)
+        obs_shape = self.observation_space.shape
+        act_shape = act_space.shape
+        assert obs_shape is not None and act_shape is not None
+        memory = TransitionMemory(
+            config.buffer_size,
+            obs_shape,
+            act_shape,
+            obs_dtype=torch.uint8 if self.observation_space.dtype == np.uint8 else torch.float32,
+            act_dtype=torch.int64 if discrete else torch.float32,
+            streams=self.n_envs,
+        )
+        metric = self.metric or make_metric(config, self.observation_space, act_space)
+        self.experience = Experience(memory, metric, index=config.index)
+        kind = GraphLearner if config.critic == "graph" else RolloutLearner
+        self.learner: Learner = kind(
+            config,
+            self.experience,
+            self.policy,
+            candidate_actions(act_space, config.candidates),
+            self.rng,
+            self.generator,
+        )
+
+    def set_random_seed(self, seed: int | None = None) -> None:
+        """Seed the environment, the initial weights and everything the agent draws."""
+        super().set_random_seed(seed)
+        sequence = np.random.SeedSequence(seed)
+        if not hasattr(self, "rng"):
+            self.rng, self.generator = np.random.default_rng(), torch.Generator()
+        self.rng.bit_generator.state = np.random.default_rng(sequence).bit_generator.state
+        self.generator.manual_seed(int(sequence.generate_state(1)[0]))
+
+    # -- learning --------------------------------------------------------------------------------
+
+    def learn(
+        self,
+        total_timesteps: int,
+        callback: MaybeCallback = None,
+        log_interval: int = 4,
+        tb_log_name: str = "NNAC",
+        reset_num_timesteps: bool = True,
+        progress_bar: bool = False,
+    ) -> Self:
+        """Train for ``total_timesteps`` environment steps; ``log_interval`` is in episodes."""
+        total, callback = self._setup_learn(
+            total_timesteps, callback, reset_num_timesteps, tb_log_name, progress_bar
+        )
+        callback.on_training_start(locals(), globals())
+        logged = self._episode_num
+        while self.num_timesteps < total:
+            row, infos, dones = self._interact()
+            callback.update_locals(locals())
+            if not callback.on_step():
+                break
+            self._update_info_buffer(infos, dones)
+            self._episode_num += int(dones.sum())
+            # Algorithm 1: value the transition, store it, take a gradient step.
+            self.learner.store(row)
+            self._train_when_due()
+            if log_interval and self._episode_num >= logged + log_interval:
+                logged = self._episode_num
+                self._dump_logs()
+        callback.on_training_end()
+        return self
+
+    def _interact(self) -> tuple[Row, list[dict[str, Any]], np.ndarray[Any, Any]]:
+        """Step every environment once and give the transitions their true next observations."""
+        env = self.env
+        assert env is not None and isinstance(self._last_obs, np.ndarray)
+        obs = self._last_obs
+        actions = self.act(obs)
+        after, rewards, dones, infos = env.step(actions)
+        assert isinstance(after, np.ndarray)
+        self.num_timesteps += env.num_envs
+        self._last_obs = after
+        truncated = np.zeros(env.num_envs, dtype=bool)
+        next_obs = after
+        if dones.any():
+            next_obs = after.copy()
+            for i in np.flatnonzero(dones):
+                next_obs[i] = infos[i]["terminal_observation"]
+                truncated[i] = infos[i].get("TimeLimit.truncated", False)
+        terminated = dones & ~truncated
+        if self.config.terminal_reward is not None:
+            rewards = np.where(terminated, self.config.terminal_reward, rewards)
+        row = {
+            "obs": obs,
+            "act": actions,
+            "reward": rewards.astype(np.float32),
+            "next_obs": next_obs,
+            "terminated": terminated,
+            "truncated": truncated,
+        }
+        return row, infos, dones
+
+    def act(self, obs: np.ndarray[Any, Any]) -> np.ndarray[Any, Any]:
+        """Sample actions for the environments, ``(n_envs, ...)``."""
+        return self.learner.choose(obs)
+
+    def _train_when_due(self) -> None:
+        config, before = self.config, self.num_timesteps - self.n_envs
+        due = self.num_timesteps // config.train_freq > before // config.train_freq
+        if due and self.num_timesteps >= config.learning_starts:
+            self._update_current_progress_remaining(self.num_timesteps, self._total_timesteps)
+            metrics = self.learner.train()
+            self._n_updates += config.gradient_steps
+            for name, value in metrics.items():
+                self.logger.record(name, value)
+
+    def _dump_logs(self) -> None:
+        if self.ep_info_buffer:
+            returns = [info["r"] for info in self.ep_info_buffer]
+            self.logger.record("rollout/ep_rew_mean", safe_mean(returns))
+            lengths = [info["l"] for info in self.ep_info_buffer]
+            self.logger.record("rollout/ep_len_mean", safe_mean(lengths))
+        self.logger.record("time/episodes", self._episode_num, exclude="tensorboard")
+        self.logger.record("time/total_timesteps", self.num_timesteps, exclude="tensorboard")
+        self.logger.record("train/n_updates", self._n_updates, exclude="tensorboard")
+        self.logger.dump(step=self.num_timesteps)
+
+    # -- saving ----------------------------------------------------------------------------------
+
+    def _excluded_save_params(self) -> list[str]:
+        return [*super()._excluded_save_params(), "experience", "learner", "rng", "generator"]
+
+    def _get_torch_save_params(self) -> tuple[list[str], list[str]]:
+        return ["policy", "policy.optimizer"], []
+
+    def save(
+        self,
+        path: str | pathlib.Path | io.BufferedIOBase,
+        exclude: Any = None,
+        include: Any = None,
+    ) -> None:
+        """Save policy and settings as SB3 does, but so that the file is never half-written."""
+        if isinstance(path, io.BufferedIOBase):
+            super().save(path, exclude=exclude, include=include)
+            return
+        path = pathlib.Path(path)
+        buffer = io.BytesIO()
+        super().save(buffer, exclude=exclude, include=include)
+        target = path if path.suffix else path.with_suffix(".zip")
+        write_atomically(target, lambda file: file.write(buffer.getvalue()) and None)
+
+    @classmethod
+    def load(cls, path: Any, env: GymEnv | None = None, **kwargs: Any) -> Self:  # type: ignore[override]
+        """Load what ``save`` wrote; a damaged file is named."""
+        try:
+            return super().load(path, env=env, **kwargs)
+        except FileNotFoundError:
+            raise
+        except Exception as error:
+            if isinstance(error, ValueError) and "space" in str(error):
+                raise
+            raise CorruptFileError(
+                f"'{path}' cannot be read as a saved NNAC model: {error}. "
+                "The file is truncated, damaged, or of another kind."
+            ) from error
+
+    def save_replay_buffer(self, path: str | os.PathLike[str]) -> None:
+        """Save the transitions, as SB3's off-policy agents do."""
+        self.experience.memory.save(path)
+
+    def load_replay_buffer(self, path: str | os.PathLike[str]) -> None:
+        """Replace the transitions by saved ones; values are found anew from them."""
+        saved = TransitionMemory.load(path)
+        state = self.experience.state_dict() | {"memory": saved.state_dict()}
+        self.experience.load_state_dict(state)
+
+    def state_dict(self) -> dict[str, Any]:
+        """Everything that learning goes on from, the environments included."""
+        env = self.env
+        replayable = isinstance(env, VecEnv) and all(env.has_attr("replay_state") for _ in "1")
+        return {
+            "config": asdict(self.config),
+            "policy": self.policy.state_dict(),
+            "optimizer": self.policy.optimizer.state_dict(),
+            "experience": self.experience.state_dict(),
+            "learner": self.learner.state_dict(),
+            "rng": self.rng.bit_generator.state,
+            "generator": self.generator.get_state(),
+            "num_timesteps": self.num_timesteps,
+            "n_updates": self._n_updates,
+            "episodes": self._episode_num,
+            "last_obs": self._last_obs,
+            "episode_infos": list(self.ep_info_buffer or []),
+            "envs": env.env_method("replay_state") if env and replayable else None,
+        }
+
+    def load_state_dict(self, state: Mapping[str, Any]) -> None:
+        """Continue from ``state_dict``; environments that are ``Replayable`` continue too."""
+        if state["config"] != asdict(self.config):
+            different = [k for k, v in asdict(self.config).items() if state["config"].get(k) != v]
+            raise ValueError(f"the checkpoint was made with other settings of {different}")
+        self.policy.load_state_dict(state["policy"])
+        self.policy.optimizer.load_state_dict(state["optimizer"])
+        self.experience.load_state_dict(state["experience"])
+        self.learner.load_state_dict(state["learner"])
+        self.rng.bit_generator.state = state["rng"]
+        self.generator.set_state(state["generator"])
+        self.num_timesteps, self._n_updates = state["num_timesteps"], state["n_updates"]
+        self._episode_num, self._last_obs = state["episodes"], state["last_obs"]
+        self._episode_infos = state["episode_infos"]
+        if self.env is not None and state["envs"] is not None:
+            for i, env_state in enumerate(state["envs"]):
+                self.env.env_method("restore", env_state, indices=i)
+        else:
+            self._last_obs = None  # learn() resets the environments
+
+    def _setup_learn(self, *args: Any, **kwargs: Any) -> Any:
+        result = super()._setup_learn(*args, **kwargs)
+        if self.ep_info_buffer is not None and hasattr(self, "_episode_infos"):
+            self.ep_info_buffer.extend(self._episode_infos)
+            del self._episode_infos
+        return result
+
+    def save_checkpoint(self, path: str | os.PathLike[str]) -> None:
+        save_state(path, "nnac-checkpoint", self.state_dict())
+
+    def load_checkpoint(self, path: str | os.PathLike[str]) -> None:
+        self.load_state_dict(load_state(path, "nnac-checkpoint"))
+
+
+def check_spaces(obs: spaces.Space[Any], act: spaces.Space[Any]) -> None:
+    """Refuse what NNAC cannot learn from, and say what it can."""
+    if not isinstance(obs, spaces.Box):
+        raise ValueError(
+            f"observation space {obs} is not supported: NNAC accepts Box observations "
+            "(flatten or encode others with a Gymnasium wrapper)"
+        )
+    if isinstance(act, spaces.Discrete) and int(act.start) == 0:
+        return
+    if isinstance(act, spaces.Box) and act.is_bounded() and act.shape and len(act.shape) == 1:
+        return
+    raise ValueError(
+        f"action space {act} is not supported: NNAC accepts Discrete (from 0) and bounded "
+        "one-dimensional Box actions"
+    )
+
+
+def make_metric(
+    config: NNACConfig, obs: spaces.Space[Any], act: spaces.Space[Any]
+) -> WeightedL2 | Standardized:
+    """The metric that the settings describe."""
+    obs_dim = int(np.prod(obs.shape or ()))
+    weight = 1.0 / obs_dim if config.obs_weight is None else config.obs_weight
+    if isinstance(act, spaces.Discrete):
+        n = int(act.n)
+        code = ActionCode.onehot(n) if config.one_hot else ActionCode.scalar(n)
+    else:
+        assert isinstance(act, spaces.Box)
+        code = ActionCode.box(act.shape[0], low=Tensor(act.low), high=Tensor(act.high))
+    if config.standardize:
+        return Standardized(
+            obs_dim, code, obs_weight=weight, act_weight=config.act_weight, scale_actions=False
+        )
+    return WeightedL2.uniform(obs_dim, code, obs_weight=weight, act_weight=config.act_weight)

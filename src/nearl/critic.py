@@ -1,0 +1,220 @@
+"""NNCritic: values and TD errors by rollouts through stored neighbors (procedure NNFuncApprox).
+
+V(s, n) = min over the M stored transitions nearest to (s, policy(s)) of
+          r_i + L d_i + gamma V(s'_i, n - 1),    V(s, 0) = 0,
+where a rollout ends at a terminated transition and never at a truncated one.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Literal
+
+import numpy as np
+import torch
+from numba import njit
+from numpy.typing import NDArray
+from torch import Tensor
+
+from nearl.certified import CertifiedNeighbors, host
+from nearl.experience import Experience
+from nearl.lipschitz import LipschitzRule
+from nearl.memory import Transitions
+
+Policy = Callable[[Tensor], Tensor]  # observations (..., B, *obs) to actions (..., B, *act)
+
+
+class NNCritic:
+    """The nearest-neighbor critic over an ``Experience``.
+
+    ``noise_free`` says that the policy gives the same action whenever it sees the same
+    observation; then the successor of a stored transition is found once and reused within a call
+    and, as far as the certificate of ``CertifiedNeighbors`` carries, between calls. A sampled
+    policy is asked anew at every step, and ``n_rollouts`` such values are averaged.
+    """
+
+    def __init__(
+        self,
+        experience: Experience,
+        *,
+        lipschitz: float | Literal["auto"] = 7.0,
+        horizon: int = 12,
+        gamma: float = 0.99,
+        neighbors: int = 1,
+        branch: Literal["full", "root"] = "full",
+        noise_free: bool = True,
+        n_rollouts: int = 1,
+        stop_at_terminal: bool = True,
+        memoize: bool = True,
+        leaf_budget: int = 4096,
+    ) -> None:
+        if horizon < 1:
+            raise ValueError(f"horizon (H', planning steps) must be at least 1, got {horizon}")
+        if neighbors < 1:
+            raise ValueError(f"neighbors (M) must be at least 1, got {neighbors}")
+        if not 0.0 <= gamma <= 1.0:
+            raise ValueError(f"gamma must be in [0, 1], got {gamma}")
+        if n_rollouts < 1:
+            raise ValueError(f"n_rollouts must be at least 1, got {n_rollouts}")
+        if branch not in ("full", "root"):
+            raise ValueError(f"branch must be 'full' or 'root', got {branch!r}")
+        leaves = neighbors**horizon if branch == "full" else neighbors
+        if leaves > leaf_budget:
+            raise ValueError(
+                f"M = {neighbors} neighbors over H' = {horizon} steps make {leaves} leaves per "
+                f"value, over the budget of {leaf_budget}: use branch='root' ({neighbors} leaves), "
+                "a smaller M or H', or a NeighborGraph, which shares the branches"
+            )
+        self.experience, self.horizon, self.gamma = experience, horizon, gamma
+        self.neighbors, self.branch = neighbors, branch
+        self.n_rollouts = 1 if noise_free else n_rollouts
+        self.stop_at_terminal = stop_at_terminal
+        self._rule = LipschitzRule(lipschitz, experience, horizon=horizon, gamma=gamma)
+        self._inner = neighbors if branch == "full" else 1  # branching below the first level
+        self.memoize = memoize and noise_free and experience.on_host
+        self._certified = CertifiedNeighbors(experience, k=self._inner)
+
+    @property
+    def lipschitz(self) -> float:
+        """L: the number given, or the current estimate from the stored data."""
+        return self._rule()
+
+    def value(self, obs: Tensor, policy: Policy, *, steps: int | Tensor | None = None) -> Tensor:
+        """V(s, n) of ``obs (..., B, *obs)``; n is ``min(horizon, steps)``, steps left per row."""
+        self._check()
+        left = self._steps(obs, steps)
+        if self.memoize:
+            value, _ = self._memoized(obs, left, None, left, policy)
+            return value
+        return self._averaged(obs, left, policy)
+
+    def td_error(
+        self, batch: Transitions, policy: Policy, *, steps: int | Tensor | None = None
+    ) -> Tensor:
+        """r + gamma V(s', n - 1) - V(s, n) of stored transitions, ``(..., B)``."""
+        self._check()
+        left = self._steps(batch.obs, steps)
+        after = (left - 1).clamp(min=0)
+        if self.memoize and self._inner == self.neighbors:
+            value, next_value = self._memoized(batch.obs, left, batch.slots, after, policy)
+        else:
+            both = torch.cat([batch.obs, batch.next_obs], len(self.experience.memory.lead))
+            values = self.value(both, policy, steps=torch.cat([left, after], -1))
+            value, next_value = values.chunk(2, -1)
+        if self.stop_at_terminal:
+            next_value = torch.where(batch.terminated, torch.zeros_like(next_value), next_value)
+        return batch.reward + self.gamma * next_value - value
+
+    # -- the rollouts, one level at a time -------------------------------------------------------
+
+    def _averaged(self, obs: Tensor, left: Tensor, policy: Policy) -> Tensor:
+        total = self._rollout(obs, left, policy)
+        for _ in range(self.n_rollouts - 1):
+            total = total + self._rollout(obs, left, policy)
+        return total / self.n_rollouts
+
+    def _rollout(self, obs: Tensor, left: Tensor, policy: Policy) -> Tensor:
+        memory, bonus = self.experience.memory, self.lipschitz
+        lead = len(memory.lead)
+        rewards, alive = [], []
+        deepest = int(left.max()) if left.numel() else 0
+        for level in range(deepest):
+            k = self.neighbors if level == 0 else self._inner
+            distances, slots = self.experience.nearest(obs, policy(obs), k)  # (..., B, k)
+            rewards.append(memory.column("reward", slots) + bonus * distances)
+            going = ~memory.column("terminated", slots) if self.stop_at_terminal else None
+            alive.append(torch.ones_like(rewards[-1]) if going is None else going.float())
+            obs = memory.column("next_obs", slots).flatten(lead, lead + 1)  # (..., B k, *obs)
+            left = left.unsqueeze(-1).expand(slots.shape).flatten(lead)
+        value = torch.zeros_like(left, dtype=torch.float32)
+        for level in reversed(range(deepest)):
+            future = value.view(rewards[level].shape)
+            value = (rewards[level] + self.gamma * alive[level] * future).amin(-1)
+            k = self.neighbors if level == 0 else self._inner
+            left = left.view(*value.shape, k)[..., 0]
+            value = torch.where(left > level, value, torch.zeros_like(value))
+        return value
+
+    # -- the same numbers for a noise-free policy: each stored successor once --------------------
+
+    def _memoized(
+        self, obs: Tensor, left: Tensor, slots: Tensor | None, after: Tensor, policy: Policy
+    ) -> tuple[Tensor, Tensor]:
+        """V of ``obs`` with ``left`` steps, and V of the next states of ``slots`` with ``after``."""
+        memory = self.experience.memory
+        deepest = int(left.max()) if left.numel() else 0
+        shape = left.shape
+        if deepest == 0:
+            return torch.zeros(shape), torch.zeros(shape)
+        distances, first = self.experience.nearest(obs, policy(obs), self.neighbors)  # (B, M)
+        roots = first.numpy() if slots is None else np.append(first.numpy(), slots.numpy())
+        reached, near, far = self._discover(roots.ravel(), deepest - 1, policy)
+        place = np.full(len(memory), len(reached))  # slots with no future share the last row, 0
+        place[reached] = np.arange(len(reached))
+        reward = memory["reward"].numpy()
+        gains = reward[near] + self.lipschitz * far  # (S, k)
+        levels = _sweep(gains, place[near], self.gamma, deepest)  # (deepest, S + 1)
+        depth = left.numpy() - 1
+        ahead = levels[np.maximum(depth, 0)[:, None], place[first.numpy()]]
+        start = reward[first.numpy()] + self.lipschitz * distances.numpy() + self.gamma * ahead
+        value = np.where(depth < 0, 0.0, start.min(1))
+        next_value = np.zeros(0) if slots is None else levels[after.numpy(), place[slots.numpy()]]
+        return torch.from_numpy(value).float(), torch.from_numpy(next_value).float()
+
+    def _discover(
+        self, slots: NDArray[np.int64], depth: int, policy: Policy
+    ) -> tuple[NDArray[np.int64], NDArray[np.int64], NDArray[np.float64]]:
+        """All stored transitions within ``depth`` steps of ``slots`` and their successors."""
+        memory = self.experience.memory
+        wanted = np.zeros(len(memory), dtype=bool)
+        seen = memory["terminated"].numpy().copy() if self.stop_at_terminal else wanted.copy()
+        reached, near, far = [], [], []
+        for _ in range(depth):
+            wanted[slots] = True
+            frontier = np.flatnonzero(wanted & ~seen)
+            if len(frontier) == 0:
+                break
+            wanted[:] = False
+            seen[frontier] = True
+            states = memory.column("next_obs", torch.from_numpy(frontier))
+            keys = host(self.experience.metric.embed(states, policy(states)))
+            distances, slots = self._certified.nearest(frontier, keys)
+            reached.append(frontier)
+            near.append(slots)
+            far.append(distances)
+            slots = slots.ravel()
+        if not reached:
+            k = self._inner
+            return np.zeros(0, np.int64), np.zeros((0, k), np.int64), np.zeros((0, k))
+        return np.concatenate(reached), np.concatenate(near), np.concatenate(far)
+
+    # -- arguments -------------------------------------------------------------------------------
+
+    def _check(self) -> None:
+        self.experience.sync()
+        stored = len(self.experience)
+        if stored == 0:
+            raise ValueError("the memory is empty: add transitions before asking for values")
+        if self.neighbors > stored:
+            raise ValueError(f"M = {self.neighbors} neighbors asked of {stored} stored transitions")
+
+    def _steps(self, obs: Tensor, steps: int | Tensor | None) -> Tensor:
+        shape = obs.shape[: len(self.experience.memory.lead) + 1]
+        left = torch.as_tensor(self.horizon if steps is None else steps, device=obs.device)
+        if (left < 0).any():
+            raise ValueError(f"steps left must be >= 0, got {left.min().item()}")
+        return left.clamp(max=self.horizon).long().expand(shape)
+
+
+@njit(cache=True)
+def _sweep(gains, successors, gamma, depth):  # type: ignore[no-untyped-def]
+    """levels[n, j] = min_i gains[j, i] + gamma levels[n - 1, successors[j, i]]; row 0 is 0."""
+    count, k = gains.shape
+    levels = np.zeros((depth, count + 1))
+    for n in range(1, depth):
+        for j in range(count):
+            best = np.inf
+            for i in range(k):
+                best = min(best, gains[j, i] + gamma * levels[n - 1, successors[j, i]])
+            levels[n, j] = best
+    return levels

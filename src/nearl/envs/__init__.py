@@ -1,0 +1,5 @@
+"""Environments and wrappers."""
+
+from nearl.envs.replayable import Replayable
+
+__all__ = ["Replayable"]

@@ -1,0 +1,52 @@
+"""Replayable: an environment whose exact state can be saved and restored by replaying actions."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import gymnasium as gym
+import numpy as np
+
+
+class Replayable(gym.Wrapper[Any, Any, Any, Any]):
+    """Seeds every episode from ``(seed, episode)`` and remembers its actions.
+
+    An environment that is deterministic given its seed is thereby in a state that a short list
+    describes, so an interrupted run can continue to the same numbers, whatever the simulator.
+    """
+
+    def __init__(self, env: gym.Env[Any, Any], *, seed: int) -> None:
+        super().__init__(env)
+        self._seed, self._episode = seed, -1
+        self._actions: list[Any] = []
+
+    def reset(
+        self, *, seed: int | None = None, options: dict[str, Any] | None = None
+    ) -> tuple[Any, dict[str, Any]]:
+        if seed is not None:
+            self._seed, self._episode = seed, -1
+        self._episode += 1
+        self._actions = []
+        return self._restart(options)
+
+    def _restart(self, options: dict[str, Any] | None = None) -> tuple[Any, dict[str, Any]]:
+        seed = np.random.SeedSequence((self._seed, self._episode)).generate_state(1)[0]
+        return self.env.reset(seed=int(seed), options=options)
+
+    def step(self, action: Any) -> tuple[Any, Any, bool, bool, dict[str, Any]]:
+        self._actions.append(action)
+        return self.env.step(action)
+
+    def replay_state(self) -> dict[str, Any]:
+        """What ``restore`` needs to come back to this moment."""
+        actions = [np.asarray(action) for action in self._actions]
+        return {"seed": self._seed, "episode": self._episode, "actions": actions}
+
+    def restore(self, state: dict[str, Any]) -> None:
+        self._seed, self._episode = state["seed"], state["episode"]
+        self._actions = []
+        if self._episode < 0:
+            return
+        self._restart()
+        for action in state["actions"]:
+            self.step(action if np.ndim(action) else action.item())

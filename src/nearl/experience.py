@@ -1,0 +1,155 @@
+"""Experience: a memory, a metric and an index kept in step. This is what critics search."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Any
+
+import numpy as np
+import torch
+from numpy.typing import NDArray
+from torch import Tensor
+
+from nearl.memory import TransitionMemory
+from nearl.metrics import Metric, Standardized
+from nearl.neighbors import NeighborIndex, Neighbors, TorchBruteForce, make_index
+from nearl.neighbors.base import ArrayIndex
+
+class MemoryKeys:
+    """The index's view of exact keys: made from the memory's own columns, so none is kept twice."""
+
+    def __init__(self, memory: TransitionMemory, metric: Metric) -> None:
+        self._memory, self._metric = memory, metric
+
+    def take(self, slots: NDArray[np.int64]) -> NDArray[np.float32]:
+        index = torch.from_numpy(slots)
+        obs, act = (self._memory.column(name, index) for name in ("obs", "act"))
+        return self._metric.embed(obs, act).numpy()
+
+    def put(self, slots: NDArray[np.int64], keys: NDArray[np.float32]) -> None:
+        """Nothing to do: the memory already holds them."""
+
+
+class Experience:
+    """Stores transitions and finds the stored ones nearest to any (observation, action).
+
+    ``epoch`` counts how often all keys were embedded anew, which invalidates what was found.
+    """
+
+    def __init__(self, memory: TransitionMemory, metric: Metric, *, index: str = "auto") -> None:
+        self.memory, self.metric, self.epoch = memory, metric, 0
+        pairwise = getattr(metric, "distances", None)
+        if pairwise is not None and index not in ("auto", "brute"):
+            raise ValueError(
+                f"{type(metric).__name__} compares pairs and cannot embed: "
+                f"only index='brute' serves it, got {index!r}"
+            )
+        self.on_host = memory.device.type == "cpu" and memory.members is None and pairwise is None
+        self.source = MemoryKeys(memory, metric)
+        self.index: NeighborIndex
+        if self.on_host:
+            # Only elementwise metrics give the same key whatever the batch they are in.
+            shared = self.source if hasattr(metric, "weights") else None
+            self.index = make_index(index, metric.dim, keys=shared)
+        else:
+            self.index = TorchBruteForce(
+                metric.dim, device=memory.device, population=memory.members, distances=pairwise
+            )
+        self._indexed = self._observed = 0  # transitions that index and metric have seen
+        self._next_check = 16
+
+    def __len__(self) -> int:
+        return len(self.memory)
+
+    def add(
+        self,
+        obs: Any,
+        act: Any,
+        reward: Any,
+        next_obs: Any,
+        terminated: Any,
+        truncated: Any,
+        td_error: Any = None,
+    ) -> Tensor:
+        """Store a batch, to be found from the next search on; returns its slots."""
+        return self.memory.add(obs, act, reward, next_obs, terminated, truncated, td_error)
+
+    def sync(self) -> None:
+        """Make searchable what was stored since the last search.
+
+        The metric looks at the data at fixed counts, so that keys do not depend on when this is
+        called; many small writes cost one call.
+        """
+        memory, metric = self.memory, self.metric
+        if memory.total - self._indexed > memory.capacity:  # the ring went round in between
+            self._observed = max(self._observed, memory.total - memory.capacity)
+            self._next_check = max(self._next_check, self._observed)
+        if isinstance(metric, Standardized):
+            while memory.total >= self._next_check:
+                self._observe(metric, self._next_check)
+                self._next_check += max(16, self._next_check // 16)
+                if metric.rescale():
+                    self.epoch += 1
+                    self.index.clear()
+                    self._indexed = max(0, memory.total - memory.capacity)
+        if self._indexed < memory.total:
+            slots = self._slots(self._indexed, memory.total)
+            self.index.add(slots, self.keys(self._all(slots)))
+            self._indexed = memory.total
+
+    def _observe(self, metric: Standardized, until: int) -> None:
+        if until <= self._observed:
+            return
+        slots = self._all(self._slots(self._observed, until))
+        metric.observe(self.memory.column("obs", slots), self.memory.column("act", slots))
+        self._observed = until
+
+    def _slots(self, begin: int, end: int) -> Tensor:
+        begin = max(begin, end - self.memory.capacity)
+        return torch.arange(begin, end, device=self.memory.device) % self.memory.capacity
+
+    def nearest(self, obs: Tensor, act: Tensor, k: int = 1) -> Neighbors:
+        """The ``k`` stored transitions nearest to each pair, as tensors ``(..., B, k)``."""
+        self.sync()
+        return self.index.query(self.metric.embed(obs, act), k)
+
+    def search(
+        self, keys: NDArray[np.float32], k: int
+    ) -> tuple[NDArray[np.float64], NDArray[np.int64]]:
+        """Canonical squared distances and slots ``(n, k)`` of the nearest to ``keys``.
+
+        Keys are made by the metric after a ``sync``.
+        """
+        assert isinstance(self.index, ArrayIndex), "only searched this way on the host"
+        return self.index.squared(keys, k)
+
+    def keys(self, slots: Tensor) -> Tensor:
+        """Keys of stored transitions, ``(..., B, dim)``."""
+        return self.metric.embed(self.memory.column("obs", slots), self.memory.column("act", slots))
+
+    def _all(self, slots: Tensor) -> Tensor:
+        """Slots of a lockstep write, once per member."""
+        return slots.expand(*self.memory.lead, *slots.shape)
+
+    @property
+    def nbytes(self) -> int:
+        """Bytes held beside the memory's columns."""
+        return int(self.index.nbytes)
+
+    def state_dict(self) -> dict[str, Any]:
+        metric = self.metric.state_dict() if isinstance(self.metric, Standardized) else None
+        return {
+            "memory": self.memory.state_dict(),
+            "metric": metric,
+            "observed": self._observed,
+            "next_check": self._next_check,
+        }
+
+    def load_state_dict(self, state: Mapping[str, Any]) -> None:
+        self.memory.load_state_dict(state["memory"])
+        if isinstance(self.metric, Standardized):
+            self.metric.load_state_dict(state["metric"])
+        self._observed, self._next_check = state["observed"], state["next_check"]
+        self.epoch += 1
+        self.index.clear()
+        self._indexed = max(0, self.memory.total - self.memory.capacity)

@@ -1,0 +1,148 @@
+"""NeighborGraph: values of every stored state at once, by policy evaluation over neighbors.
+
+Every node (a visited state) is joined to the stored transitions nearest to it and its actions;
+each of those leads to another node. The values of a policy then need no rollouts.
+"""
+
+from __future__ import annotations
+
+from abc import ABC, abstractmethod
+from collections.abc import Callable
+from typing import Literal
+
+import numpy as np
+import torch
+from numpy.typing import NDArray
+from torch import Tensor
+
+from nearl.experience import Experience
+from nearl.graph.nodes import Change, NodeTable
+from nearl.graph.sweeps import sweep, sweep_in_place
+from nearl.lipschitz import LipschitzRule
+
+Ints = NDArray[np.int64]
+Floats = NDArray[np.float64]
+Edges = tuple[Ints, Floats, Floats]  # near (A, n, k), distances (A, n, k), weights (n, A)
+
+
+class NeighborGraph(ABC):
+    """Common part of the graphs for discrete and for continuous actions.
+
+    ``values`` holds V of every node and stays between evaluations, so that a few warm sweeps
+    reach horizons that rollouts cannot.
+    """
+
+    def __init__(
+        self,
+        experience: Experience,
+        *,
+        lipschitz: float | Literal["auto"] = 0.0,
+        gamma: float = 0.99,
+        neighbors: int = 1,
+        horizon: int = 12,
+        stop_at_terminal: bool = True,
+        reward_units: bool = False,
+    ) -> None:
+        if not experience.on_host:
+            raise ValueError("a NeighborGraph needs a single memory on the CPU and an embedding")
+        if neighbors < 1:
+            raise ValueError(f"neighbors (M) must be at least 1, got {neighbors}")
+        self.experience, self.gamma, self.neighbors = experience, gamma, neighbors
+        self.stop_at_terminal = stop_at_terminal
+        self.rule = LipschitzRule(
+            lipschitz, experience, horizon=horizon, gamma=gamma, reward_units=reward_units
+        )
+        self.lipschitz = 0.0  # L as of the last evaluation
+        self._epoch = experience.epoch
+        self._restart()
+
+    def _restart(self) -> None:
+        self.table = NodeTable(self.experience.memory)
+        self.values: Floats = np.zeros(2 * self.experience.memory.capacity)
+        self.backup: Floats = np.zeros(0)  # r + gamma V(s') of every stored transition
+
+    # -- evaluation ------------------------------------------------------------------------------
+
+    def update(self) -> None:
+        """Take in the transitions stored since the last update."""
+        self.experience.sync()
+        if self.experience.epoch != self._epoch:
+            values = self.values
+            self._restart()
+            self._epoch, self.values = self.experience.epoch, values
+        change = self.table.update()
+        self.values[change.moved_to] = self.values[change.moved_from]
+        self._update(change)
+
+    def evaluate(
+        self,
+        policy: Callable[[Tensor], Tensor],
+        *,
+        sweeps: int = 20,
+        warm: bool = True,
+        in_place: bool = False,
+        bootstrap: Callable[[Tensor], Tensor] | None = None,
+    ) -> None:
+        """Update, then run ``sweeps`` sweeps from the last values, or from 0 or ``bootstrap``.
+
+        From 0, n sweeps give exactly the rollout values of horizon n; ``bootstrap(states)``
+        puts a value network's estimate at the end of that horizon instead. ``in_place`` sweeps
+        have no horizon; they approach the same fixed point in fewer rounds.
+        """
+        if sweeps < 1:
+            raise ValueError(f"sweeps must be at least 1, got {sweeps}")
+        if len(self.experience) < self.neighbors:
+            raise ValueError(
+                f"{self.neighbors} neighbors asked of {len(self.experience)} stored transitions"
+            )
+        self.update()
+        nodes = self.nodes()
+        near, distances, weights = self._edges(nodes, policy)
+        if bootstrap is not None:
+            states = self.table.states(nodes)
+            self.values[nodes] = bootstrap(states).detach().double().numpy().reshape(-1)
+        elif not warm:
+            self.values[nodes] = 0.0
+        rewards, discounts = self._rewards()
+        self.backup = np.empty(len(rewards))
+        self.lipschitz = self.rule()
+        bonus = self.lipschitz * np.where(near < 0, 0.0, distances)
+        run = sweep_in_place if in_place else sweep
+        run(self.values, self.backup, rewards, discounts, nodes, near, bonus, weights, sweeps)
+
+    def nodes(self) -> Ints:
+        """All nodes in use: next states first, then the states that start somewhere."""
+        return np.concatenate([np.arange(len(self.experience)), self.table.starts()])
+
+    def _rewards(self) -> tuple[Floats, Floats]:
+        memory = self.experience.memory
+        rewards = memory["reward"].double().numpy()
+        discounts = np.full(len(rewards), self.gamma)
+        if self.stop_at_terminal:
+            discounts[memory["terminated"].numpy()] = 0.0
+        return rewards, discounts
+
+    # -- what agents read ------------------------------------------------------------------------
+
+    def state_values(self, slots: Tensor) -> Tensor:
+        """V(s) of stored states, ``(B,)``."""
+        return torch.from_numpy(self.values[self.table.source[slots.numpy()]]).float()
+
+    def next_values(self, slots: Tensor) -> Tensor:
+        """V(s') of stored next states, ``(B,)``; not masked where terminated."""
+        return torch.from_numpy(self.values[slots.numpy()]).float()
+
+    def td_errors(self, slots: Tensor) -> Tensor:
+        """r + gamma V(s') - V(s): the advantage of the action that was taken, ``(B,)``."""
+        here = self.values[self.table.source[slots.numpy()]]
+        return torch.from_numpy(self.backup[slots.numpy()] - here).float()
+
+    # -- what the two kinds of action space do differently ---------------------------------------
+
+    @abstractmethod
+    def _update(self, change: Change) -> None:
+        """Keep what is known of neighbors in step with the table."""
+
+    @abstractmethod
+    def _edges(self, nodes: Ints, policy: Callable[[Tensor], Tensor]) -> Edges:
+        """Neighbors of every node under the policy, and the weight of each action."""

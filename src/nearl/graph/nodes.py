@@ -1,0 +1,86 @@
+"""States as graph nodes, without a second copy of any state."""
+
+from __future__ import annotations
+
+from typing import NamedTuple
+
+import numpy as np
+import torch
+from numpy.typing import NDArray
+from torch import Tensor
+
+from nearl.memory import TransitionMemory
+
+Ints = NDArray[np.int64]
+
+
+class Change(NamedTuple):
+    """What an update of the table did."""
+
+    slots: Ints  # transitions written since the last update
+    replaced: bool  # whether some of them took the place of older ones
+    nodes: Ints  # nodes with a new state
+    moved_from: Ints  # states that got a node of their own ...
+    moved_to: Ints  # ... because the transition leading to them was overwritten
+
+
+class NodeTable:
+    """Node i < capacity is the next state of slot i.
+
+    Node capacity + i is the state of slot i itself, used only where no stored transition leads
+    into it: at the start of an episode, or where the ring has overwritten its predecessor.
+    """
+
+    def __init__(self, memory: TransitionMemory) -> None:
+        self.memory, self.capacity = memory, memory.capacity
+        self.source = np.full(memory.capacity, -1, dtype=np.int64)  # node of each slot's state
+        self._total = 0
+
+    def starts(self) -> Ints:
+        """Nodes of states that no stored transition leads into."""
+        own = np.flatnonzero(self.source[: len(self.memory)] >= self.capacity)
+        return own + self.capacity
+
+    def states(self, nodes: Ints) -> Tensor:
+        """Observations of nodes, ``(n, *obs)``."""
+        after = nodes < self.capacity
+        if after.all():
+            return self.memory.column("next_obs", torch.from_numpy(nodes))
+        slots = torch.from_numpy(nodes % self.capacity)
+        first = int(after.argmin())  # mostly next states come first, and starts are few
+        if not after[first:].any():
+            later = self.memory.column("next_obs", slots[:first])
+            return torch.cat([later, self.memory.column("obs", slots[first:])])
+        obs, next_obs = (self.memory.column(name, slots) for name in ("obs", "next_obs"))
+        return torch.where(torch.from_numpy(after).view(-1, *(1,) * (obs.ndim - 1)), next_obs, obs)
+
+    def update(self) -> Change:
+        """Take in the transitions written since the last call."""
+        memory, capacity = self.memory, self.capacity
+        oldest = max(0, memory.total - capacity)
+        counts = np.arange(max(self._total, oldest), memory.total)
+        slots = counts % capacity
+        fresh = np.zeros(capacity, dtype=bool)
+        fresh[slots] = True
+        replaced = counts >= capacity
+        # States that follow an overwritten transition lose their node to the new next state.
+        gone = slots[replaced]
+        heirs = (gone + memory.streams) % capacity
+        orphaned = (self.source[heirs] == gone) & ~fresh[heirs]
+        moved_from, moved_to = gone[orphaned], heirs[orphaned] + capacity
+        self.source[heirs[orphaned]] = moved_to
+        # A state that a stored transition leads into shares that transition's node.
+        before = (slots - memory.streams) % capacity
+        known = counts - memory.streams >= oldest
+        known[known] = self._continues(before[known], slots[known])
+        self.source[slots] = np.where(known, before, slots + capacity)
+        self._total = memory.total
+        nodes = np.concatenate([slots, slots[~known] + capacity])
+        return Change(slots, bool(replaced.any()), nodes, moved_from, moved_to)
+
+    def _continues(self, before: Ints, slots: Ints) -> NDArray[np.bool_]:
+        memory, first, then = self.memory, torch.from_numpy(before), torch.from_numpy(slots)
+        over = memory.column("terminated", first) | memory.column("truncated", first)
+        same = memory.column("next_obs", first) == memory.column("obs", then)
+        result: NDArray[np.bool_] = (same.flatten(1).all(1) & ~over).numpy()
+        return result

@@ -1,0 +1,265 @@
+"""TransitionMemory: a ring of typed columns, the only copy of every transition."""
+
+from __future__ import annotations
+
+import math
+import os
+from collections.abc import Mapping
+from typing import Any, NamedTuple
+
+import numpy as np
+import torch
+from torch import Tensor
+
+from nearl.saving import load_state, save_state
+
+
+class Transitions(NamedTuple):
+    """A batch of stored transitions; leading axes ``(..., B)``, or ``(P, ..., B)`` of members."""
+
+    slots: Tensor
+    obs: Tensor
+    act: Tensor
+    reward: Tensor
+    next_obs: Tensor
+    terminated: Tensor
+    truncated: Tensor
+    td_error: Tensor
+
+
+class TransitionMemory:
+    """Ring buffer of transitions with stored TD errors (NaN where absent).
+
+    ``members`` adds a leading population axis: ``members`` rings that are written in lockstep.
+    ``total`` counts the transitions ever added to a ring, so slot ``total % capacity`` is next.
+    ``streams`` is how many environments are stepped together and stored side by side: the
+    transition that continues slot i's episode is ``streams`` slots later.
+    """
+
+    def __init__(
+        self,
+        capacity: int,
+        obs_shape: tuple[int, ...],
+        act_shape: tuple[int, ...],
+        *,
+        obs_dtype: torch.dtype = torch.float32,
+        act_dtype: torch.dtype = torch.float32,
+        streams: int = 1,
+        members: int | None = None,
+        device: torch.device | str = "cpu",
+    ) -> None:
+        if capacity < 1:
+            raise ValueError(f"capacity must be at least 1, got {capacity}")
+        if members is not None and members < 1:
+            raise ValueError(f"members must be at least 1 (or None), got {members}")
+        if streams < 1:
+            raise ValueError(f"streams must be at least 1, got {streams}")
+        self.capacity, self.members, self.streams, self.total = capacity, members, streams, 0
+        self.device = torch.device(device)
+        self.lead = () if members is None else (members,)
+        rows = (*self.lead, capacity)
+        self._columns: dict[str, Tensor] = {
+            name: torch.empty((*rows, *shape), dtype=dtype, device=self.device)
+            for name, shape, dtype in (
+                ("obs", obs_shape, obs_dtype),
+                ("act", act_shape, act_dtype),
+                ("reward", (), torch.float32),
+                ("next_obs", obs_shape, obs_dtype),
+                ("terminated", (), torch.bool),
+                ("truncated", (), torch.bool),
+                ("td_error", (), torch.float32),
+            )
+        }
+        # What add() writes to. Small writes are several times cheaper through NumPy.
+        on_host = self.device.type == "cpu"
+        self._writable: dict[str, Any] = {
+            name: column.numpy() if on_host else column for name, column in self._columns.items()
+        }
+
+    def __len__(self) -> int:
+        return min(self.total, self.capacity)
+
+    def __getitem__(self, name: str) -> Tensor:
+        """A column as a view of its filled part, ``(..., len(self), ...)``."""
+        return self._columns[name].narrow(len(self.lead), 0, len(self))
+
+    @property
+    def nbytes(self) -> int:
+        return sum(column.numel() * column.element_size() for column in self._columns.values())
+
+    @property
+    def bytes_per_transition(self) -> float:
+        return self.nbytes / self.capacity
+
+    # -- writing ---------------------------------------------------------------------------------
+
+    def add(
+        self,
+        obs: Any,
+        act: Any,
+        reward: Any,
+        next_obs: Any,
+        terminated: Any,
+        truncated: Any,
+        td_error: Any = None,
+    ) -> Tensor:
+        """Store a batch ``(B, ...)`` and return its slots ``(B,)``; bad values change nothing."""
+        fields = {
+            "obs": obs,
+            "act": act,
+            "reward": reward,
+            "next_obs": next_obs,
+            "terminated": terminated,
+            "truncated": truncated,
+        }
+        rows = {name: self._checked(name, value) for name, value in fields.items()}
+        axis = len(self.lead)
+        batch = rows["reward"].shape[axis]
+        for name, value in rows.items():
+            if value.shape[axis] != batch:
+                raise ValueError(f"{name} has {value.shape[axis]} rows but reward has {batch}")
+        if batch > self.capacity:
+            raise ValueError(f"a batch of {batch} does not fit a memory of {self.capacity}")
+        rows["td_error"] = torch.nan if td_error is None else self._shaped("td_error", td_error)
+        start, end = self.total % self.capacity, (self.total + batch - 1) % self.capacity + 1
+        place: Any = slice(start, end) if start < end else self._ring(batch)
+        for name, value in rows.items():
+            self._writable[name][(slice(None),) * axis + (place,)] = value
+        slots = self._ring(batch)
+        self.total += batch
+        return slots
+
+    def _ring(self, batch: int) -> Tensor:
+        """The next ``batch`` slots."""
+        return torch.arange(self.total, self.total + batch, device=self.device) % self.capacity
+
+    def write_td(self, slots: Tensor, td_error: Tensor) -> None:
+        """Store TD errors of ``slots``, both ``(..., B)``."""
+        index = self._index(slots)
+        self._columns["td_error"][index] = td_error.to(self._columns["td_error"])
+
+    def _shaped(self, name: str, value: Any) -> Any:
+        """The value as an array (CPU) or tensor (GPU) of the column's shape and type."""
+        column = self._writable[name]
+        given = self._asarray(value)
+        expected = column.shape[len(self.lead) + 1 :]
+        axis = len(self.lead)
+        if (
+            given.ndim != column.ndim
+            or given.shape[:axis] != self.lead
+            or given.shape[axis + 1 :] != expected
+        ):
+            shape = f"({', '.join(map(str, (*self.lead, 'batch', *expected)))})"
+            raise ValueError(f"{name} has shape {tuple(given.shape)}, expected {shape}")
+        if given.dtype != column.dtype:
+            kinds = torch.as_tensor(given).dtype, self._columns[name].dtype
+            if not torch.can_cast(*kinds) or kinds[0].is_complex:
+                raise ValueError(f"{name} has dtype {given.dtype}, expected {column.dtype}")
+        return given
+
+    def _checked(self, name: str, value: Any) -> Any:
+        given = self._shaped(name, value)
+        # The sum is finite unless a value is not (or it overflows, which the second look settles).
+        if self._columns[name].dtype.is_floating_point and not math.isfinite(given.sum()):
+            tensor = torch.as_tensor(given)
+            bad = torch.nonzero(~torch.isfinite(tensor))
+            if len(bad):
+                where = tuple(bad[0].tolist())
+                raise ValueError(
+                    f"{name}{list(where)} is {tensor[where].item()} at step {self.total}: "
+                    "only finite values can be stored (the memory is unchanged)"
+                )
+        return given
+
+    def _asarray(self, value: Any) -> Any:
+        if self.device.type != "cpu":
+            return torch.as_tensor(value, device=self.device)
+        return value.detach().numpy() if isinstance(value, Tensor) else np.asarray(value)
+
+    # -- reading ---------------------------------------------------------------------------------
+
+    def sample(self, batch_size: int, *, generator: torch.Generator | None = None) -> Transitions:
+        """Draw ``batch_size`` transitions uniformly with replacement (per member)."""
+        if len(self) == 0:
+            raise ValueError("cannot sample from an empty memory: add transitions first")
+        if batch_size < 1:
+            raise ValueError(f"batch_size must be at least 1, got {batch_size}")
+        shape = (*self.lead, batch_size)
+        slots = torch.randint(len(self), shape, generator=generator, device=self.device)
+        return self.gather(slots)
+
+    def gather(self, slots: Tensor) -> Transitions:
+        """The transitions at ``slots`` ``(..., B)``; with members, ``(P, ..., B)``."""
+        index = self._index(slots)
+        return Transitions(slots, *(self._columns[name][index] for name in Transitions._fields[1:]))
+
+    def column(self, name: str, slots: Tensor) -> Tensor:
+        """One column at ``slots``: what ``gather`` returns, without the others."""
+        return self._columns[name][self._index(slots)]
+
+    def followers(self) -> Tensor:
+        """The slot that continues each slot's episode, -1 where none does, ``(..., len(self))``."""
+        size, last = len(self), self.total - 1
+        slots = torch.arange(size, device=self.device)
+        age = (last - slots) % self.capacity if size == self.capacity else last - slots
+        later = (slots + self.streams) % self.capacity
+        follows = age >= self.streams
+        later = torch.where(follows, later, slots)
+        axis = len(self.lead)
+        obs = self["obs"].index_select(axis, later).flatten(axis + 1)
+        same = (self["next_obs"].flatten(axis + 1) == obs).all(-1) if obs.ndim > axis + 1 else (
+            self["next_obs"] == obs
+        )
+        follows = follows & same & ~(self["terminated"] | self["truncated"])
+        return torch.where(follows, later, torch.full_like(later, -1))
+
+    def _index(self, slots: Tensor) -> tuple[Tensor, ...]:
+        if self.members is None:
+            return (slots,)
+        member = torch.arange(self.members, device=self.device)
+        return (member.view(-1, *(1,) * (slots.ndim - 1)), slots)
+
+    # -- saving ----------------------------------------------------------------------------------
+
+    def state_dict(self) -> dict[str, Any]:
+        columns = {name: self[name].clone() for name in self._columns}
+        return {"capacity": self.capacity, "total": self.total, "streams": self.streams,
+            "columns": columns}
+
+    def load_state_dict(self, state: Mapping[str, Any]) -> None:
+        if state["capacity"] != self.capacity:
+            raise ValueError(
+                f"the saved memory has capacity {state['capacity']}, this one {self.capacity}"
+            )
+        for name, column in self._columns.items():
+            saved = state["columns"][name]
+            if saved.shape[len(self.lead) + 1 :] != column.shape[len(self.lead) + 1 :]:
+                raise ValueError(
+                    f"saved column {name} has rows of shape "
+                    f"{tuple(saved.shape[len(self.lead) + 1 :])}, this memory "
+                    f"{tuple(column.shape[len(self.lead) + 1 :])}"
+                )
+            column.narrow(len(self.lead), 0, saved.shape[len(self.lead)]).copy_(saved)
+        self.total = int(state["total"])
+
+    def save(self, path: str | os.PathLike[str]) -> None:
+        save_state(path, "memory", self.state_dict() | {"members": self.members})
+
+    @classmethod
+    def load(
+        cls, path: str | os.PathLike[str], *, device: torch.device | str = "cpu"
+    ) -> TransitionMemory:
+        state = load_state(path, "memory")
+        columns, lead = state["columns"], 0 if state["members"] is None else 1
+        memory = cls(
+            state["capacity"],
+            tuple(columns["obs"].shape[lead + 1 :]),
+            tuple(columns["act"].shape[lead + 1 :]),
+            obs_dtype=columns["obs"].dtype,
+            act_dtype=columns["act"].dtype,
+            streams=state["streams"],
+            members=state["members"],
+            device=device,
+        )
+        memory.load_state_dict(state)
+        return memory

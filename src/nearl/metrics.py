@@ -1,0 +1,186 @@
+"""Metrics turn (observation, action) pairs into keys; distance is Euclidean between keys.
+
+A user's own metric is any object with ``embed(obs, act) -> keys``. A metric that cannot embed
+implements ``distances(queries, keys)`` on concatenated (obs, act) rows instead, and only the
+brute-force index accepts it.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from typing import Any, Protocol, runtime_checkable
+
+import torch
+from torch import Tensor
+
+
+@runtime_checkable
+class Metric(Protocol):
+    """Embeds pairs: ``obs (..., *obs_shape)`` and ``act (..., *act_shape)`` to ``(..., dim)``."""
+
+    dim: int
+
+    def embed(self, obs: Tensor, act: Tensor) -> Tensor: ...
+
+
+@runtime_checkable
+class PairwiseMetric(Protocol):
+    """Compares rows that cannot be embedded: ``(..., Q, dim), (..., N, dim) -> (..., Q, N)``."""
+
+    dim: int
+
+    def distances(self, queries: Tensor, keys: Tensor) -> Tensor: ...
+
+
+class ActionCode:
+    """How an action enters the key: a box as it is, a discrete one as scalar or one-hot."""
+
+    def __init__(self, dim: int, *, n_actions: int | None = None, one_hot: bool = False) -> None:
+        self.dim, self.n_actions, self.one_hot = dim, n_actions, one_hot
+        self.low, self.high = -torch.ones(dim), torch.ones(dim)
+
+    @classmethod
+    def box(cls, dim: int, *, low: Tensor | None = None, high: Tensor | None = None) -> ActionCode:
+        """The action as it is, or scaled to [-1, 1] from given bounds."""
+        code = cls(dim)
+        if low is not None and high is not None:
+            code.low, code.high = low.float(), high.float()
+        return code
+
+    @classmethod
+    def scalar(cls, n_actions: int) -> ActionCode:
+        """The action's index as one number, as in the paper."""
+        return cls(1, n_actions=n_actions)
+
+    @classmethod
+    def onehot(cls, n_actions: int) -> ActionCode:
+        """Different actions are equally far: ``sqrt(2 w)`` apart."""
+        return cls(n_actions, n_actions=n_actions, one_hot=True)
+
+    def __call__(self, act: Tensor) -> Tensor:
+        if self.n_actions is None:
+            low, high = self.low.to(act.device), self.high.to(act.device)
+            return (2.0 * act.to(torch.float32) - (low + high)) / (high - low)
+        if self.one_hot:
+            eye = torch.eye(self.n_actions, device=act.device)
+            return eye[act.long()]
+        return act.unsqueeze(-1).to(torch.float32)
+
+
+class WeightedL2:
+    """``d = sqrt(sum_i w_i (x_i - x'_i)^2)``, so keys are ``sqrt(w) * x``.
+
+    With ``weights_inside=False`` coordinates are multiplied by ``w`` itself, which squares the
+    weight: what the authors' code does.
+    """
+
+    def __init__(
+        self,
+        obs_weights: Sequence[float] | Tensor,
+        act_weight: float,
+        code: ActionCode,
+        *,
+        weights_inside: bool = True,
+    ) -> None:
+        obs = torch.as_tensor(obs_weights, dtype=torch.float32).flatten()
+        weights = torch.cat([obs, torch.full((code.dim,), float(act_weight))])
+        if not torch.isfinite(weights).all() or (weights < 0).any():
+            raise ValueError(f"metric weights must be finite and >= 0, got {weights.tolist()}")
+        self.obs_dim, self.code, self.dim = len(obs), code, len(weights)
+        self.weights = weights
+        self.scale = weights.sqrt() if weights_inside else weights
+
+    @classmethod
+    def uniform(
+        cls, obs_dim: int, code: ActionCode, *, obs_weight: float = 1.0, act_weight: float = 1.0
+    ) -> WeightedL2:
+        return cls([obs_weight] * obs_dim, act_weight, code)
+
+    def embed(self, obs: Tensor, act: Tensor) -> Tensor:
+        return pairs(obs, self.code(act), self.obs_dim) * self.scale.to(obs.device)
+
+
+class Standardized:
+    """Weighted L2 over coordinates divided by the standard deviation of the stored data.
+
+    ``observe`` takes in new data; the scale in use changes only in ``rescale``, which the owner
+    of the keys calls, so that keys never disagree. It changes when the variance of a coordinate
+    has drifted by more than ``drift`` (a factor), and then everything is embedded again. A
+    coordinate that has been constant so far is left as it is.
+    """
+
+    def __init__(
+        self,
+        obs_dim: int,
+        code: ActionCode,
+        *,
+        obs_weight: float = 1.0,
+        act_weight: float = 1.0,
+        scale_actions: bool = True,
+        drift: float = 1.5,
+        least: int = 64,
+    ) -> None:
+        if not drift > 1.0:
+            raise ValueError(f"drift is a factor above 1, got {drift}")
+        base = WeightedL2.uniform(obs_dim, code, obs_weight=obs_weight, act_weight=act_weight)
+        self.obs_dim, self.code, self.dim, self.drift = obs_dim, code, base.dim, drift
+        self.least = least  # observations before the first scale
+        self.weights = base.weights
+        self.scaled = torch.ones(self.dim, dtype=torch.bool)
+        self.scaled[obs_dim:] = scale_actions
+        self.count = 0
+        self.mean = torch.zeros(self.dim, dtype=torch.float64)
+        self.spread = torch.zeros(self.dim, dtype=torch.float64)  # sum of squared deviations
+        self.center = torch.zeros(self.dim)  # in use; keeps keys small, cancels in distances
+        self.variance = torch.ones(self.dim)  # in use
+
+    def observe(self, obs: Tensor, act: Tensor) -> None:
+        """Update the running moments with a batch (Chan's parallel rule)."""
+        rows = pairs(obs, self.code(act), self.obs_dim).reshape(-1, self.dim).double().cpu()
+        if len(rows) == 0:
+            return
+        mean = rows.mean(0)
+        shift = mean - self.mean
+        total = self.count + len(rows)
+        self.spread += (rows - mean).square().sum(0)
+        self.spread += shift.square() * (self.count * len(rows) / total)
+        self.mean += shift * (len(rows) / total)
+        self.count = total
+
+    def rescale(self) -> bool:
+        """Adopt the running moments if they have drifted; True when keys must be made anew."""
+        if self.count < self.least:
+            return False
+        variance = (self.spread / self.count).float()
+        variance = torch.where(variance > 1e-8, variance, torch.ones(self.dim))  # constant so far
+        ratio = torch.where(self.scaled, variance / self.variance, torch.ones(self.dim))
+        if ((ratio < self.drift) & (ratio > 1.0 / self.drift)).all():
+            return False
+        self.variance = torch.where(self.scaled, variance, torch.ones(self.dim))
+        self.center = torch.where(self.scaled, self.mean.float(), torch.zeros(self.dim))
+        return True
+
+    def embed(self, obs: Tensor, act: Tensor) -> Tensor:
+        rows = pairs(obs, self.code(act), self.obs_dim)
+        scale = (self.weights / self.variance).sqrt()
+        return (rows - self.center.to(rows.device)) * scale.to(rows.device)
+
+    def state_dict(self) -> dict[str, Any]:
+        names = ("count", "mean", "spread", "center", "variance")
+        return {
+            name: value.clone() if isinstance(value := getattr(self, name), Tensor) else value
+            for name in names
+        }
+
+    def load_state_dict(self, state: Mapping[str, Any]) -> None:
+        for name, value in state.items():
+            setattr(self, name, value.clone() if isinstance(value, Tensor) else value)
+
+
+def pairs(obs: Tensor, code: Tensor, obs_dim: int) -> Tensor:
+    """Rows ``(..., obs_dim + act_dim)`` of flattened observations and coded actions."""
+    lead = code.shape[:-1]
+    flat = obs.reshape(*lead, -1).to(torch.float32)
+    if flat.shape[-1] != obs_dim:
+        raise ValueError(f"observations have {flat.shape[-1]} numbers, the metric expects {obs_dim}")
+    return torch.cat([flat, code], dim=-1)

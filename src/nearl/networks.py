@@ -1,0 +1,194 @@
+"""Actors: the paper's policy network, with a categorical or a Gaussian head."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable, Mapping, Sequence
+from typing import Literal
+
+import numpy as np
+import torch
+from numpy.typing import NDArray
+from torch import Tensor, nn
+
+Init = Literal["all", "output"]
+
+
+def mlp(sizes: Sequence[int]) -> nn.Sequential:
+    """Linear layers of these sizes with ReLU between them."""
+    layers: list[nn.Module] = []
+    for i in range(len(sizes) - 1):
+        layers += [nn.Linear(sizes[i], sizes[i + 1]), nn.ReLU()]
+    return nn.Sequential(*layers[:-1])
+
+
+def initialize(net: nn.Sequential, init: Init, *, bound: float = 3e-3) -> None:
+    """Uniform weights in +-``bound``: in the output layer, or in all layers as Appendix C.3 says."""
+    if init not in ("all", "output"):
+        raise ValueError(f"init must be 'all' or 'output', got {init!r}")
+    linear = [layer for layer in net if isinstance(layer, nn.Linear)]
+    for layer in linear if init == "all" else linear[-1:]:
+        nn.init.uniform_(layer.weight, -bound, bound)
+        nn.init.uniform_(layer.bias, -bound, bound)
+
+
+class Normalizer(nn.Module):
+    """Centers and scales observations; changing it can leave the network's function as it is."""
+
+    center: Tensor
+    scale: Tensor
+
+    def __init__(self, dim: int) -> None:
+        super().__init__()
+        self.register_buffer("center", torch.zeros(dim))
+        self.register_buffer("scale", torch.ones(dim))
+
+    def forward(self, obs: Tensor) -> Tensor:
+        return (obs.flatten(1) - self.center) * self.scale
+
+    @torch.no_grad()
+    def change(
+        self,
+        layer: nn.Linear,
+        center: Tensor,
+        scale: Tensor,
+        moments: Mapping[str, Tensor] | None = None,
+    ) -> None:
+        """Use a new center and scale and change the first ``layer`` so that outputs stay.
+
+        Adam's ``moments`` of the weight are carried over to the new units as well.
+        """
+        ratio = self.scale / scale  # (dim,)
+        layer.bias += (layer.weight * self.scale) @ (center - self.center)
+        layer.weight *= ratio
+        if moments:
+            moments["exp_avg"].div_(ratio)
+            moments["exp_avg_sq"].div_(ratio.square())
+        self.center.copy_(center)
+        self.scale.copy_(scale)
+
+
+class CategoricalActor(nn.Module):
+    """Softmax over actions; ``squash`` puts a tanh before it, as in the paper."""
+
+    def __init__(
+        self,
+        obs_dim: int,
+        n_actions: int,
+        *,
+        hidden: Sequence[int] = (32,),
+        squash: bool = True,
+        init: Init = "output",
+    ) -> None:
+        super().__init__()
+        self.normalize = Normalizer(obs_dim)
+        self.net = mlp([obs_dim, *hidden, n_actions])
+        self.squash = squash
+        initialize(self.net, init)
+
+    def logits(self, obs: Tensor) -> Tensor:
+        out: Tensor = self.net(self.normalize(obs))
+        return out.tanh() if self.squash else out
+
+    def log_probs(self, obs: Tensor) -> Tensor:
+        """log pi(a|s) of every action, ``(B, n_actions)``."""
+        return self.logits(obs).log_softmax(-1)
+
+    def candidate_log_probs(self, obs: Tensor, candidates: Tensor) -> Tensor:
+        """The same: all actions are candidates."""
+        return self.log_probs(obs)
+
+    def probabilities(self, obs: Tensor) -> Tensor:
+        return self.logits(obs).softmax(-1)
+
+    def log_prob(self, obs: Tensor, act: Tensor) -> Tensor:
+        return self.log_probs(obs).gather(-1, act.long()[:, None])[:, 0]
+
+    def mode(self, obs: Tensor) -> Tensor:
+        """The greedy action, ``(B,)``."""
+        return self.logits(obs).argmax(-1)
+
+    def sample(self, obs: Tensor, *, generator: torch.Generator | None = None) -> Tensor:
+        return torch.multinomial(self.probabilities(obs), 1, generator=generator)[:, 0]
+
+
+class GaussianActor(nn.Module):
+    """Independent Gaussians around a mean that tanh keeps inside the box ``[low, high]``."""
+
+    low: Tensor
+    high: Tensor
+
+    def __init__(
+        self,
+        obs_dim: int,
+        low: Tensor,
+        high: Tensor,
+        *,
+        hidden: Sequence[int] = (32,),
+        std: float = 0.5,
+        init: Init = "output",
+    ) -> None:
+        super().__init__()
+        self.normalize = Normalizer(obs_dim)
+        self.net = mlp([obs_dim, *hidden, low.numel()])
+        self.register_buffer("low", low.float())
+        self.register_buffer("high", high.float())
+        self.log_std = nn.Parameter(torch.full((low.numel(),), math.log(std)))
+        initialize(self.net, init)
+
+    def unit(self, obs: Tensor) -> Tensor:
+        """The mean in units where the box is [-1, 1]."""
+        out: Tensor = self.net(self.normalize(obs))
+        return out.tanh()
+
+    def to_box(self, unit: Tensor) -> Tensor:
+        return self.low + (unit.clamp(-1, 1) + 1) * 0.5 * (self.high - self.low)
+
+    def to_unit(self, act: Tensor) -> Tensor:
+        return (act - self.low) / (self.high - self.low) * 2 - 1
+
+    def mode(self, obs: Tensor) -> Tensor:
+        """The noise-free action, ``(B, dim)``."""
+        return self.to_box(self.unit(obs))
+
+    def sample(self, obs: Tensor, *, generator: torch.Generator | None = None) -> Tensor:
+        mean = self.unit(obs)
+        noise = torch.randn(mean.shape, generator=generator)
+        return self.to_box(mean + noise * self.log_std.exp())
+
+    def candidate_log_probs(self, obs: Tensor, candidates: Tensor) -> Tensor:
+        """log pi restricted to candidate actions ``(C, dim)`` and normalized there, ``(B, C)``."""
+        apart = (self.to_unit(candidates) - self.unit(obs)[:, None]) / self.log_std.exp()
+        return (-0.5 * apart.square().sum(-1)).log_softmax(-1)
+
+    def log_prob(self, obs: Tensor, act: Tensor) -> Tensor:
+        """log pi(a|s) up to the change of units, ``(B,)``."""
+        scaled = (self.to_unit(act) - self.unit(obs)) / self.log_std.exp()
+        return (-0.5 * scaled.square() - self.log_std).sum(-1)
+
+
+def on_host(actor: CategoricalActor) -> Callable[[NDArray[np.float32]], NDArray[np.float32]]:
+    """``actor.logits`` in NumPy, on the same memory: what a single state needs, without torch.
+
+    It follows the actor as the optimizer changes it in place.
+    """
+    layers = [
+        (layer.weight.detach().numpy(), layer.bias.detach().numpy())
+        for layer in actor.net
+        if isinstance(layer, nn.Linear)
+    ]
+    center, scale = actor.normalize.center.numpy(), actor.normalize.scale.numpy()
+    squash = actor.squash
+
+    def logits(obs: NDArray[np.float32]) -> NDArray[np.float32]:
+        out = (obs.reshape(len(obs), -1) - center) * scale
+        for weight, bias in layers[:-1]:
+            out = np.maximum(out @ weight.T + bias, 0.0)
+        weight, bias = layers[-1]
+        out = out @ weight.T + bias
+        return np.tanh(out) if squash else out
+
+    return logits
+
+
+Actor = CategoricalActor | GaussianActor

@@ -1,0 +1,1 @@
+"""Hyperparameters as YAML, each value with its source."""

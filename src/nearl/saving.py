@@ -1,0 +1,62 @@
+"""Files that are either whole or absent: write beside, flush, then rename over."""
+
+from __future__ import annotations
+
+import io
+import os
+import zipfile
+from collections.abc import Callable
+from pathlib import Path
+from typing import IO, Any
+
+import torch
+
+
+class CorruptFileError(ValueError):
+    """A file that nearl wrote is truncated, damaged, or not one of nearl's."""
+
+
+def write_atomically(path: str | os.PathLike[str], write: Callable[[IO[bytes]], None]) -> Path:
+    """Call ``write`` on a temporary neighbor of ``path`` and move it into place when complete."""
+    path = Path(path)
+    path.parent.mkdir(parents=True, exist_ok=True)
+    temporary = path.with_name(f".{path.name}.{os.getpid()}.tmp")
+    try:
+        with open(temporary, "wb") as file:
+            write(file)
+            file.flush()
+            os.fsync(file.fileno())
+        os.replace(temporary, path)
+    finally:
+        temporary.unlink(missing_ok=True)
+    return path
+
+
+def save_state(path: str | os.PathLike[str], kind: str, state: dict[str, Any]) -> Path:
+    """Save plain data and tensors under a ``kind`` that ``load_state`` checks."""
+    payload = {"nearl": kind, "version": 1, "state": state}
+    return write_atomically(path, lambda file: torch.save(payload, file))
+
+
+def load_state(path: str | os.PathLike[str], kind: str) -> dict[str, Any]:
+    """Load what ``save_state`` wrote; a damaged or foreign file says so."""
+    path = Path(path)
+    if not path.exists():
+        raise FileNotFoundError(f"no {kind} at '{path}'")
+    data = path.read_bytes()
+    try:
+        with zipfile.ZipFile(io.BytesIO(data)) as archive:
+            damaged = archive.testzip()
+        if damaged is not None:
+            raise zipfile.BadZipFile(f"checksum of {damaged} does not match")
+        payload = torch.load(io.BytesIO(data), map_location="cpu", weights_only=False)
+    except Exception as error:
+        raise CorruptFileError(
+            f"'{path}' ({len(data)} bytes) cannot be read as a nearl {kind}: {error}. "
+            "The file is truncated or damaged; use an earlier save."
+        ) from error
+    if not isinstance(payload, dict) or payload.get("nearl") != kind:
+        found = payload.get("nearl") if isinstance(payload, dict) else type(payload).__name__
+        raise CorruptFileError(f"'{path}' holds {found!r}, expected a nearl {kind}")
+    state: dict[str, Any] = payload["state"]
+    return state

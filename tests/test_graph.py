@@ -1,0 +1,182 @@
+"""The graph gives the critic's values, for the whole memory at once."""
+
+import numpy as np
+import pytest
+import reference
+import torch
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from nearl import (
+    ActionCode,
+    ContinuousGraph,
+    CandidateGraph,
+    Experience,
+    NNCritic,
+    Standardized,
+    TransitionMemory,
+    WeightedL2,
+)
+
+
+def make(rng, *, n_actions=None, capacity=40, streams=1, standardized=False):
+    act_shape, dtype = ((1,), torch.float32) if n_actions is None else ((), torch.int64)
+    memory = TransitionMemory(capacity, (2,), act_shape, act_dtype=dtype, streams=streams)
+    code = ActionCode.box(1) if n_actions is None else ActionCode.onehot(n_actions)
+    metric = Standardized(2, code, least=5) if standardized else WeightedL2([0.25, 0.5], 1.0, code)
+    return Experience(memory, metric)
+
+
+def feed(experience, rng, steps, *, n_actions=None):
+    rows = reference.walk(rng, steps, n_actions=n_actions, streams=experience.memory.streams)
+    for t in range(steps):
+        experience.add(**{name: column[t] for name, column in rows.items()})
+
+
+shared = {
+    "seed": st.integers(0, 10_000),
+    "horizon": st.integers(1, 6),
+    "neighbors": st.integers(1, 2),
+    "streams": st.integers(1, 2),
+    "standardized": st.booleans(),
+    "pieces": st.lists(st.integers(1, 30), min_size=1, max_size=4),
+}
+
+
+@settings(max_examples=25, deadline=None)
+@given(**shared)
+def test_continuous_graph_equals_critic(seed, horizon, neighbors, streams, standardized, pieces):
+    rng = np.random.default_rng(seed)
+    experience = make(rng, streams=streams, standardized=standardized)
+    options = {"lipschitz": 1.5, "gamma": 0.9, "neighbors": neighbors}
+    graph = ContinuousGraph(experience, **options)
+    feed(experience, rng, 2)
+    for piece in pieces:  # kept between policies, while the ring wraps around
+        feed(experience, rng, piece)
+        policy = reference.linear_policy(rng, 2, 1)
+        graph.evaluate(policy, sweeps=horizon, warm=False)
+        check_values(graph, experience, policy, horizon, options)
+
+
+@settings(max_examples=25, deadline=None)
+@given(**shared)
+def test_discrete_graph_equals_critic(seed, horizon, neighbors, streams, standardized, pieces):
+    rng = np.random.default_rng(seed)
+    experience = make(rng, n_actions=3, streams=streams, standardized=standardized)
+    options = {"lipschitz": 1.5, "gamma": 0.9, "neighbors": neighbors}
+    graph = CandidateGraph(experience, torch.arange(3), **options)
+    feed(experience, rng, 2, n_actions=3)
+    for piece in pieces:
+        feed(experience, rng, piece, n_actions=3)
+        weights = torch.from_numpy(rng.normal(size=(2, 3)).astype(np.float32))
+
+        def policy(obs, weights=weights):
+            return (obs @ weights).argmax(-1)
+
+        graph.evaluate(lambda obs: torch.eye(3)[policy(obs)], sweeps=horizon, warm=False)  # noqa: B023
+        check_values(graph, experience, policy, horizon, options)
+
+
+def check_values(graph, experience, policy, horizon, options):
+    critic = NNCritic(experience, horizon=horizon, memoize=False, **options)
+    memory = experience.memory
+    slots = torch.arange(len(experience))
+    close = {"atol": 1e-5, "rtol": 1e-5}
+    torch.testing.assert_close(graph.state_values(slots), critic.value(memory["obs"], policy), **close)
+    torch.testing.assert_close(
+        graph.next_values(slots), critic.value(memory["next_obs"], policy), **close
+    )
+    # Both values have the full horizon here, so the next one is the critic's with a step more.
+    after = torch.where(memory["terminated"], 0.0, critic.value(memory["next_obs"], policy))
+    expected = memory["reward"] + options["gamma"] * after - critic.value(memory["obs"], policy)
+    torch.testing.assert_close(graph.td_errors(slots), expected, **close)
+
+
+@settings(max_examples=15, deadline=None)
+@given(seed=st.integers(0, 10_000), doublings=st.integers(0, 4), bootstrap=st.booleans())
+def test_doubling_equals_sweeps(seed, doublings, bootstrap):
+    rng = np.random.default_rng(seed)
+    experience = make(rng)
+    feed(experience, rng, 35)
+    policy = reference.linear_policy(rng, 2, 1)
+
+    def end(states):
+        return states.sum(-1)
+
+    swept, doubled = (ContinuousGraph(experience, lipschitz=0.5) for _ in range(2))
+    last = end if bootstrap else None
+    swept.evaluate(policy, sweeps=2**doublings, warm=False, bootstrap=last)
+    doubled.evaluate_by_doubling(policy, doublings=doublings, bootstrap=last)
+    slots = torch.arange(len(experience))
+    torch.testing.assert_close(swept.next_values(slots), doubled.next_values(slots))
+
+
+def test_all_action_values_are_one_step_lookaheads():
+    rng = np.random.default_rng(4)
+    experience = make(rng, n_actions=2)
+    feed(experience, rng, 60, n_actions=2)
+    graph = CandidateGraph(experience, torch.arange(2), lipschitz=0.7, gamma=0.9)
+    graph.evaluate(lambda obs: torch.full((len(obs), 2), 0.5), sweeps=50)
+    slots = torch.arange(len(experience))
+    values = graph.action_values(slots)
+    for slot in slots.tolist():
+        for a in range(2):
+            near, distance = reference.nearest(
+                experience, experience.memory["obs"][slot], torch.tensor(a), 1
+            )
+            after = 0.0 if experience.memory["terminated"][near[0]] else graph.values[near[0]]
+            expected = experience.memory["reward"][near[0]] + 0.9 * after + 0.7 * distance[0]
+            assert values[slot, a].item() == pytest.approx(float(expected), abs=1e-4)
+    torch.testing.assert_close(
+        graph.advantages(slots), values - graph.state_values(slots)[:, None]
+    )
+
+
+@pytest.mark.parametrize("in_place", [False, True])
+def test_warm_sweeps_reach_the_fixed_point_of_the_bellman_equation(in_place):
+    rng = np.random.default_rng(5)
+    experience = make(rng, n_actions=2)
+    feed(experience, rng, 60, n_actions=2)
+    graph = CandidateGraph(experience, torch.arange(2), gamma=0.9)
+
+    def policy(obs):
+        return torch.softmax(obs, -1)
+
+    for _ in range(60):
+        graph.evaluate(policy, sweeps=5, in_place=in_place)
+    slots = torch.arange(len(experience))
+    mean = (policy(experience.memory["obs"]) * graph.action_values(slots)).sum(-1)
+    torch.testing.assert_close(graph.state_values(slots), mean, atol=1e-5, rtol=1e-5)
+
+
+def test_candidate_values_match_the_discrete_formula():
+    rng = np.random.default_rng(6)
+    experience = make(rng)
+    feed(experience, rng, 50)
+    graph = ContinuousGraph(experience, lipschitz=0.3, gamma=0.9)
+    graph.evaluate(reference.linear_policy(rng, 2, 1), sweeps=30)
+    slots = torch.tensor([0, 7])
+    candidates = torch.tensor([[[-0.4], [0.1], [0.9]]]).expand(2, 3, 1)
+    values = graph.action_values(slots, candidates)
+    for row, slot in enumerate(slots.tolist()):
+        for c in range(3):
+            near, distance = reference.nearest(
+                experience, experience.memory["obs"][slot], candidates[row, c], 1
+            )
+            assert values[row, c].item() == pytest.approx(
+                graph.backup[near[0]] + 0.3 * distance[0], abs=1e-5
+            )
+
+
+def test_bad_settings_are_named():
+    rng = np.random.default_rng(0)
+    experience = make(rng)
+    feed(experience, rng, 1)
+    with pytest.raises(ValueError, match="neighbors.*0"):
+        ContinuousGraph(experience, neighbors=0)
+    with pytest.raises(ValueError, match="sweeps.*0"):
+        ContinuousGraph(experience).evaluate(lambda obs: obs[:, :1], sweeps=0)
+    with pytest.raises(ValueError, match="3 neighbors asked of 1"):
+        ContinuousGraph(experience, neighbors=3).evaluate(lambda obs: obs[:, :1])
+    with pytest.raises(ValueError, match="candidate"):
+        CandidateGraph(experience, torch.arange(0))

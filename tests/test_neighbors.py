@@ -39,7 +39,6 @@ INDEXES: dict[str, Callable[[int], NeighborIndex]] = {
     "kdtree": lambda dim: KDTreeIndex(dim, tail=16),
     "pruned": PrunedIndex,
     "auto": lambda dim: AutoIndex(dim, start=50),
-    "pruned, float32": lambda dim: PrunedIndex(dim, codes="float32"),
     "pruned, other source": lambda dim: PrunedIndex(dim, keys=Rows()),
 }
 KIND = pytest.mark.parametrize("kind", INDEXES)

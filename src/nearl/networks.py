@@ -113,7 +113,10 @@ class CategoricalActor(nn.Module):
 
 
 class GaussianActor(nn.Module):
-    """Independent Gaussians around a mean that tanh keeps inside the box ``[low, high]``."""
+    """Independent Gaussians over the box ``[low, high]``; samples are clipped to it.
+
+    ``squash`` keeps the mean inside the box by a tanh.
+    """
 
     low: Tensor
     high: Tensor
@@ -126,9 +129,11 @@ class GaussianActor(nn.Module):
         *,
         hidden: Sequence[int] = (32,),
         std: float = 0.5,
+        squash: bool = True,
         init: Init = "output",
     ) -> None:
         super().__init__()
+        self.squash = squash
         self.normalize = Normalizer(obs_dim)
         self.net = mlp([obs_dim, *hidden, low.numel()])
         self.register_buffer("low", low.float())
@@ -139,7 +144,7 @@ class GaussianActor(nn.Module):
     def unit(self, obs: Tensor) -> Tensor:
         """The mean in units where the box is [-1, 1]."""
         out: Tensor = self.net(self.normalize(obs))
-        return out.tanh()
+        return out.tanh() if self.squash else out
 
     def to_box(self, unit: Tensor) -> Tensor:
         return self.low + (unit.clamp(-1, 1) + 1) * 0.5 * (self.high - self.low)

@@ -13,6 +13,7 @@ from torch import Tensor, nn
 
 from nearl.agents.config import NNACConfig
 from nearl.agents.policy import ActorPolicy
+from nearl.agents.walk import flat, walk
 from nearl.critic import NNCritic
 from nearl.experience import Experience
 from nearl.graph import CandidateGraph
@@ -64,8 +65,12 @@ class Learner(ABC):
         """Put new transitions into the memory, with whatever is to be known of them."""
 
     @abstractmethod
-    def train(self) -> dict[str, float]:
-        """``gradient_steps`` updates of the actor; returns what to log."""
+    def train(self) -> None:
+        """``gradient_steps`` updates of the actor."""
+
+    @abstractmethod
+    def metrics(self) -> dict[str, float]:
+        """What to log of the last training."""
 
     def _step(self, loss: Tensor) -> None:
         """One optimizer step, and one step of the averaged policy."""
@@ -119,7 +124,7 @@ class GraphLearner(Learner):
     def store(self, row: Row) -> None:
         self.experience.add(**row)
 
-    def train(self) -> dict[str, float]:
+    def train(self) -> None:
         config, actor, memory = self.config, self.policy.actor, self.experience.memory
         self.experience.sync()
         if config.normalize_input:
@@ -138,26 +143,27 @@ class GraphLearner(Learner):
         for step in range(config.gradient_steps):
             log_probs = actor.candidate_log_probs(obs[step], self.candidates)
             self._step(all_action_loss(log_probs, scaled[step], entropy=config.entropy))
+        self._last = advantages, log_probs.detach()
+
+    def metrics(self) -> dict[str, float]:
+        advantages, log_probs = self._last
         return {
-            "train/value": float(self.graph.values[: len(memory)].mean()),
+            "train/value": float(self.graph.values[: len(self.experience)].mean()),
             "train/advantage_rms": float(advantages.square().mean().sqrt()),
             "train/entropy": float(-(log_probs.exp() * log_probs).sum(-1).mean()),
             "train/lipschitz": self.graph.lipschitz,
         }
 
     def state_dict(self) -> dict[str, Any]:
-        used = self.graph.nodes()
+        self.graph.update()
         return super().state_dict() | {
-            "nodes": used,
-            "values": self.graph.values[used],
+            "values": self.graph.settled_values(),
             "rule": self.graph.rule.state_dict(),
         }
 
     def load_state_dict(self, state: Mapping[str, Any]) -> None:
         super().load_state_dict(state)
-        self.graph.update()
-        self.graph.values[:] = 0.0
-        self.graph.values[state["nodes"]] = state["values"]
+        self.graph.load_values(*state["values"])
         self.graph.rule.load_state_dict(state["rule"])
 
 
@@ -211,34 +217,33 @@ class RolloutLearner(Learner):
     def _walk(self, states: NDArray[Any], left: NDArray[np.int64]) -> NDArray[np.float64]:
         """Averaged rollouts of ``left`` steps by following kept neighbors."""
         assert self.graph is not None
-        memory, config, bonus = self.experience.memory, self.config, self.critic.lipschitz
-        reward, over = memory["reward"].numpy(), memory["terminated"].numpy()
-        next_obs = memory["next_obs"].numpy()
-        copies = config.n_rollouts
+        memory, config, copies = self.experience.memory, self.config, self.config.n_rollouts
+        self.experience.sync()
         states, left = np.repeat(states, copies, 0), np.repeat(left, copies)
-        value = np.zeros(len(states))
-        weight = (left > 0).astype(np.float64)
-        slots = np.zeros(0, dtype=np.int64)
-        for level in range(config.horizon):
-            choices = self.choose(states)
-            if level == 0:
-                keys = self.experience.metric.embed(
-                    torch.from_numpy(states), self.candidates[torch.from_numpy(choices)]
-                )
-                squared, near = self.experience.search(keys.numpy(), 1)
-                distances, slots = np.sqrt(squared[:, 0]), near[:, 0]
-            else:
-                distances, slots = self.graph.follow(slots, choices)
-            value += weight * (reward[slots] + bonus * distances)
-            weight = weight * config.gamma * (left > level + 1)
-            if config.stop_at_terminal:
-                weight = weight * ~over[slots]
-            if not weight.any():
-                break
-            states = next_obs[slots]
+        choices = self.choose(states)
+        actions = self.candidates[torch.from_numpy(choices)]
+        keys = self.experience.metric.embed(torch.from_numpy(states), actions)
+        squared, near = self.experience.search(keys.numpy(), 1)
+        sizes, parameters = flat(self.policy.actor)
+        value = walk(
+            near[:, 0],
+            squared[:, 0],
+            left,
+            memory["reward"].numpy(),
+            memory["terminated"].numpy() & config.stop_at_terminal,
+            memory["next_obs"].numpy().reshape(len(memory), -1),
+            self.graph.near,
+            self.graph.squared,
+            self.critic.lipschitz,
+            config.gamma,
+            sizes,
+            parameters,
+            config.squash,
+            self.rng.random((config.horizon, len(states))),
+        )
         return value.reshape(-1, copies).mean(1)
 
-    def train(self) -> dict[str, float]:
+    def train(self) -> None:
         config, actor = self.config, self.policy.actor
         for _ in range(config.gradient_steps):
             batch: Transitions = self.experience.memory.sample(
@@ -247,9 +252,12 @@ class RolloutLearner(Learner):
             errors = scaled_errors(batch.td_error, config.error_scale)
             log_probs = actor.log_prob(batch.obs.float(), batch.act)
             self._step(td_policy_loss(log_probs, errors))
+        self._last = batch.td_error
+
+    def metrics(self) -> dict[str, float]:
         return {
-            "train/td_error_mean": float(batch.td_error.mean()),
-            "train/td_error_std": float(batch.td_error.std()),
+            "train/td_error_mean": float(self._last.mean()),
+            "train/td_error_std": float(self._last.std()),
             "train/lipschitz": self.critic.lipschitz,
         }
 

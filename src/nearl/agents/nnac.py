@@ -16,7 +16,6 @@ from stable_baselines3.common.base_class import BaseAlgorithm
 from stable_baselines3.common.policies import BasePolicy
 from stable_baselines3.common.type_aliases import GymEnv, MaybeCallback
 from stable_baselines3.common.utils import safe_mean
-from stable_baselines3.common.vec_env import VecEnv
 from torch import Tensor
 
 from nearl.agents.candidates import candidate_actions
@@ -194,10 +193,8 @@ class NNAC(BaseAlgorithm):
         due = self.num_timesteps // config.train_freq > before // config.train_freq
         if due and self.num_timesteps >= config.learning_starts:
             self._update_current_progress_remaining(self.num_timesteps, self._total_timesteps)
-            metrics = self.learner.train()
+            self.learner.train()
             self._n_updates += config.gradient_steps
-            for name, value in metrics.items():
-                self.logger.record(name, value)
 
     def _dump_logs(self) -> None:
         if self.ep_info_buffer:
@@ -205,6 +202,9 @@ class NNAC(BaseAlgorithm):
             self.logger.record("rollout/ep_rew_mean", safe_mean(returns))
             lengths = [info["l"] for info in self.ep_info_buffer]
             self.logger.record("rollout/ep_len_mean", safe_mean(lengths))
+        if self._n_updates:
+            for name, value in self.learner.metrics().items():
+                self.logger.record(name, value)
         self.logger.record("time/episodes", self._episode_num, exclude="tensorboard")
         self.logger.record("time/total_timesteps", self.num_timesteps, exclude="tensorboard")
         self.logger.record("train/n_updates", self._n_updates, exclude="tensorboard")
@@ -262,7 +262,7 @@ class NNAC(BaseAlgorithm):
     def state_dict(self) -> dict[str, Any]:
         """Everything that learning goes on from, the environments included."""
         env = self.env
-        replayable = isinstance(env, VecEnv) and all(env.has_attr("replay_state") for _ in "1")
+        replayable = env is not None and env.has_attr("replay_state")
         return {
             "config": asdict(self.config),
             "policy": self.policy.state_dict(),

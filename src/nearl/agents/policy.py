@@ -39,7 +39,9 @@ class ActorPolicy(BasePolicy):
         else:
             assert isinstance(action_space, spaces.Box)
             low, high = torch.as_tensor(action_space.low), torch.as_tensor(action_space.high)
-            self.actor = GaussianActor(obs_dim, low, high, hidden=hidden, std=std, init=init)
+            self.actor = GaussianActor(
+                obs_dim, low, high, hidden=hidden, std=std, squash=squash, init=init
+            )
         self.average = copy.deepcopy(self.actor).requires_grad_(False)
         self.optimizer = torch.optim.Adam(self.actor.parameters(), lr_schedule(1), fused=True)
 

@@ -17,12 +17,12 @@ from torch import Tensor
 
 from nearl.experience import Experience
 from nearl.graph.nodes import Change, NodeTable
-from nearl.graph.sweeps import sweep, sweep_in_place
+from nearl.graph.sweeps import settle, sweep, sweep_in_place
 from nearl.lipschitz import LipschitzRule
 
 Ints = NDArray[np.int64]
 Floats = NDArray[np.float64]
-Edges = tuple[Ints, Floats, Floats]  # near (A, n, k), distances (A, n, k), weights (n, A)
+Edges = tuple[Ints, Floats, Floats]  # near (n, A, k), distances (n, A, k), weights (n, A)
 
 
 class NeighborGraph(ABC):
@@ -53,25 +53,27 @@ class NeighborGraph(ABC):
             lipschitz, experience, horizon=horizon, gamma=gamma, reward_units=reward_units
         )
         self.lipschitz = 0.0  # L as of the last evaluation
-        self._epoch = experience.epoch
-        self._restart()
-
-    def _restart(self) -> None:
-        self.table = NodeTable(self.experience.memory)
-        self.values: Floats = np.zeros(2 * self.experience.memory.capacity)
+        self.table = NodeTable(experience.memory)
+        self.values: Floats = np.zeros(2 * experience.memory.capacity)
+        self._unsettled = np.zeros(len(self.values), dtype=bool)  # nodes without a first value
         self.backup: Floats = np.zeros(0)  # r + gamma V(s') of every stored transition
+        self._epoch = experience.epoch
+        self._forget()
 
     # -- evaluation ------------------------------------------------------------------------------
 
     def update(self) -> None:
         """Take in the transitions stored since the last update."""
         self.experience.sync()
-        if self.experience.epoch != self._epoch:
-            values = self.values
-            self._restart()
-            self._epoch, self.values = self.experience.epoch, values
         change = self.table.update()
         self.values[change.moved_to] = self.values[change.moved_from]
+        self._unsettled[change.nodes] = True
+        if self.experience.epoch != self._epoch:  # all keys have changed
+            self._epoch = self.experience.epoch
+            self._forget()
+            nowhere = np.zeros(0, dtype=np.int64)
+            slots = np.arange(len(self.experience))
+            change = Change(slots, False, self.nodes(), nowhere, nowhere)
         self._update(change)
 
     def evaluate(
@@ -104,6 +106,10 @@ class NeighborGraph(ABC):
         elif not warm:
             self.values[nodes] = 0.0
         rewards, discounts = self._rewards()
+        if warm and bootstrap is None:
+            fresh = np.flatnonzero(self._unsettled[nodes])
+            settle(self.values, rewards, discounts, fresh, nodes, near)
+        self._unsettled[nodes] = False
         self.backup = np.empty(len(rewards))
         self.lipschitz = self.rule()
         bonus = self.lipschitz * np.where(near < 0, 0.0, distances)
@@ -137,7 +143,25 @@ class NeighborGraph(ABC):
         here = self.values[self.table.source[slots.numpy()]]
         return torch.from_numpy(self.backup[slots.numpy()] - here).float()
 
+    # -- saving ----------------------------------------------------------------------------------
+
+    def settled_values(self) -> tuple[Ints, Floats]:
+        """Nodes that have a value, and the values: all that a graph cannot find again."""
+        nodes = self.nodes()
+        nodes = nodes[~self._unsettled[nodes]]
+        return nodes, self.values[nodes]
+
+    def load_values(self, nodes: Ints, values: Floats) -> None:
+        """Continue from ``settled_values``, the memory having been restored before."""
+        self.update()
+        self._unsettled[:] = True
+        self._unsettled[nodes], self.values[nodes] = False, values
+
     # -- what the two kinds of action space do differently ---------------------------------------
+
+    @abstractmethod
+    def _forget(self) -> None:
+        """Drop all known neighbors."""
 
     @abstractmethod
     def _update(self, change: Change) -> None:

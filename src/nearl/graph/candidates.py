@@ -14,7 +14,6 @@ from nearl.certified import host
 from nearl.experience import Experience
 from nearl.graph.base import Edges, Floats, Ints, NeighborGraph
 from nearl.graph.nodes import Change
-from nearl.graph.sweeps import settle
 from nearl.neighbors import update_lists
 
 
@@ -31,75 +30,79 @@ class CandidateGraph(NeighborGraph):
         self.candidates = candidates
         super().__init__(experience, **options)
 
-    def _restart(self) -> None:
-        super()._restart()
-        rows = (len(self.candidates), 2 * self.experience.memory.capacity)
+    def _forget(self) -> None:
+        rows = (2 * self.experience.memory.capacity, len(self.candidates))
         k, dim = self.neighbors, self.experience.metric.dim
         # Untouched pages cost nothing, so room for the whole ring is free until it is used.
         self._keys: NDArray[np.float32] = np.empty((*rows, dim), dtype=np.float32)
-        self._squared: Floats = np.empty((*rows, k))
+        self.squared: Floats = np.empty((*rows, k))
         self.near: Ints = np.empty((*rows, k), dtype=np.int64)
         self._known = 0  # next-state nodes 0 .. known - 1 have lists
 
     def _update(self, change: Change) -> None:
         if len(change.slots) == 0:
             return
-        for table in (self._keys, self._squared, self.near):
-            table[:, change.moved_to] = table[:, change.moved_from]
-        starts = np.setdiff1d(self.table.starts(), change.nodes)
-        fresh_keys = host(self.experience.keys(torch.from_numpy(change.slots)))
-        lost = [change.nodes]
+        for table in (self._keys, self.squared, self.near):
+            table[change.moved_to] = table[change.moved_from]
+        starts = self.table.starts()
+        starts = starts[self.table.age(starts) >= len(change.slots)]  # not among the new ones
+        lost = change.nodes
         if change.replaced:
             written = np.zeros(self.table.capacity, dtype=bool)
             written[change.slots] = True
             old = np.concatenate([np.arange(self._known), starts])
-            stale = (written[self.near[:, old]] & (self.near[:, old] >= 0)).any((0, 2))
-            lost.append(old[stale])
-        for c in range(len(self.candidates)):
-            self._insert(c, slice(0, self._known), fresh_keys, change.slots)
-            self._insert(c, starts, fresh_keys, change.slots)
-        self._search(np.unique(np.concatenate(lost)))
+            stale = (written[self.near[old]] & (self.near[old] >= 0)).any((1, 2))
+            lost = np.union1d(lost, old[stale])
+        keys = host(self.experience.keys(torch.from_numpy(change.slots)))
+        known = slice(0, self._known)
+        self._insert(
+            self._keys[known], self.squared[known], self.near[known], keys, change.slots
+        )
+        squared, near = self.squared[starts], self.near[starts]
+        self._insert(self._keys[starts], squared, near, keys, change.slots)
+        self.squared[starts], self.near[starts] = squared, near
+        self._search(lost)
         self._known = len(self.experience)
-        rewards, discounts = self._rewards()
-        settle(self.values, rewards, discounts, change.nodes, self.near)
 
+    @staticmethod
     def _insert(
-        self, candidate: int, nodes: slice | Ints, keys: NDArray[np.float32], slots: Ints
+        nodes: NDArray[np.float32],
+        squared: Floats,
+        near: Ints,
+        keys: NDArray[np.float32],
+        slots: Ints,
     ) -> None:
-        """Offer new points to the lists of known nodes."""
-        squared, near = self._squared[candidate, nodes], self.near[candidate, nodes]
-        if len(squared):
-            update_lists(self._keys[candidate, nodes], squared, near, keys, slots)
-            if not isinstance(nodes, slice):
-                self._squared[candidate, nodes], self.near[candidate, nodes] = squared, near
+        """Offer new points to the lists of known nodes, in place."""
+        if len(nodes):
+            rows = nodes.shape[0] * nodes.shape[1]
+            flat = squared.reshape(rows, -1), near.reshape(rows, -1)
+            update_lists(nodes.reshape(rows, -1), *flat, keys, slots)
 
     def _search(self, nodes: Ints) -> None:
         """Find the lists of nodes from scratch."""
-        states = self.table.states(nodes)
+        count, width = len(nodes), len(self.candidates)
         k = min(self.neighbors, len(self.experience))
-        for c, candidate in enumerate(self.candidates):
-            actions = candidate.expand(len(nodes), *candidate.shape)
-            keys = host(self.experience.metric.embed(states, actions))
-            squared, near = self.experience.search(keys, k)
-            self._keys[c, nodes] = keys
-            self._squared[c, nodes], self.near[c, nodes] = np.inf, -1
-            self._squared[c, nodes, :k], self.near[c, nodes, :k] = squared, near
+        states = self.table.states(nodes).repeat_interleave(width, 0)
+        actions = self.candidates.repeat(count, *(1,) * (self.candidates.ndim - 1))
+        keys = host(self.experience.metric.embed(states, actions))  # (n C, dim)
+        squared, near = self.experience.search(keys, k)
+        self._keys[nodes] = keys.reshape(count, width, -1)
+        if k < self.neighbors:
+            self.squared[nodes], self.near[nodes] = np.inf, -1
+        self.squared[nodes, :, :k] = squared.reshape(count, width, k)
+        self.near[nodes, :, :k] = near.reshape(count, width, k)
 
     def _edges(self, nodes: Ints, policy: Callable[[Tensor], Tensor]) -> Edges:
         with torch.no_grad():
             weights = policy(self.table.states(nodes)).double().numpy()
-        return self.near[:, nodes], np.sqrt(self._squared[:, nodes]), weights
-
-    def follow(self, slots: Ints, choices: Ints) -> tuple[Floats, Ints]:
-        """Where candidate ``choices`` lead from the next states of ``slots``: distance and slot."""
-        return np.sqrt(self._squared[choices, slots, 0]), self.near[choices, slots, 0]
+        return self.near[nodes], np.sqrt(self.squared[nodes]), weights
 
     def action_values(self, slots: Tensor) -> Tensor:
         """Q(s, a) of every candidate at stored states, ``(B, C)``."""
         nodes = self.table.source[slots.numpy()]
-        near, squared = self.near[:, nodes], self._squared[:, nodes]
+        near, squared = self.near[nodes], self.squared[nodes]
         bonus = np.where(near < 0, np.inf, self.lipschitz * np.sqrt(np.where(near < 0, 0, squared)))
-        return torch.from_numpy((self.backup[near] + bonus).min(-1).T).float()
+        return torch.from_numpy((self.backup[near] + bonus).min(-1)).float()
 
     def advantages(self, slots: Tensor) -> Tensor:
         """Q(s, a) - V(s) of every candidate at stored states, ``(B, C)``."""

@@ -27,8 +27,7 @@ class ContinuousGraph(NeighborGraph):
     def __init__(self, experience: Experience, **options: Any) -> None:
         super().__init__(experience, **options)
 
-    def _restart(self) -> None:
-        super()._restart()
+    def _forget(self) -> None:
         self.certified = CertifiedNeighbors(self.experience, k=self.neighbors)
 
     def _update(self, change: Change) -> None:
@@ -39,7 +38,7 @@ class ContinuousGraph(NeighborGraph):
             states = self.table.states(nodes)
             keys = host(self.experience.metric.embed(states, policy(states)))
         distances, near = self.certified.nearest(nodes, keys)  # (n, k)
-        return near[None], distances[None], np.ones((len(nodes), 1))
+        return near[:, None], distances[:, None], np.ones((len(nodes), 1))
 
     def evaluate_by_doubling(
         self,
@@ -55,19 +54,19 @@ class ContinuousGraph(NeighborGraph):
         nodes = self.nodes()
         near, distances, _ = self._edges(nodes, policy)
         self.lipschitz = self.rule()
-        bonus = self.lipschitz * distances[0, :, 0]
+        bonus = self.lipschitz * distances[:, 0, 0]
         rewards, discounts = self._rewards()
         count = len(rewards)
         end = np.zeros(count)
         if bootstrap is not None:
             states = self.table.states(np.arange(count))
             end = bootstrap(states).detach().double().numpy().reshape(-1)
-        after = double(rewards, discounts, near[0, :count, 0], bonus[:count], end, doublings)
+        after = double(rewards, discounts, near[:count, 0, 0], bonus[:count], end, doublings)
         # A start has no transition leading to it: one step of it joins the doubled graph. To have
         # the same horizon as the rest it would need 2**doublings - 1 steps there, which doubling
         # does not give; one step more makes the difference gamma**horizon times a reward.
         self.values[nodes[:count]] = after
-        first = near[0, count:, 0]
+        first = near[count:, 0, 0]
         self.values[nodes[count:]] = (
             rewards[first] + bonus[count:] + discounts[first] * after[first]
         )

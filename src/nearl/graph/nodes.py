@@ -41,6 +41,10 @@ class NodeTable:
         own = np.flatnonzero(self.source[: len(self.memory)] >= self.capacity)
         return own + self.capacity
 
+    def age(self, nodes: Ints) -> Ints:
+        """How many transitions were written after those of the nodes."""
+        return (self.memory.total - 1 - nodes % self.capacity) % self.capacity
+
     def states(self, nodes: Ints) -> Tensor:
         """Observations of nodes, ``(n, *obs)``."""
         after = nodes < self.capacity

@@ -12,9 +12,9 @@ def sweep(values, backup, rewards, discounts, nodes, near, bonus, weights, sweep
 
     ``backup[j] = r_j + gamma V(s'_j)`` is filled first in each round, so that every round uses
     the values of the round before: n rounds from 0 are a horizon of n steps. ``near`` and
-    ``bonus`` are (A, n, k) and ``weights`` (n, A) for the n ``nodes``.
+    ``bonus`` are (n, A, k) and ``weights`` (n, A) for the n ``nodes``.
     """
-    actions, count, k = near.shape
+    count, actions, k = near.shape
     for _ in range(sweeps):
         for j in range(len(backup)):
             backup[j] = rewards[j] + discounts[j] * values[j]
@@ -23,8 +23,8 @@ def sweep(values, backup, rewards, discounts, nodes, near, bonus, weights, sweep
             for a in range(actions):
                 best = np.inf
                 for i in range(k):
-                    if near[a, q, i] >= 0:
-                        best = min(best, backup[near[a, q, i]] + bonus[a, q, i])
+                    if near[q, a, i] >= 0:
+                        best = min(best, backup[near[q, a, i]] + bonus[q, a, i])
                 value += weights[q, a] * best
             values[nodes[q]] = value
     for j in range(len(backup)):
@@ -37,16 +37,16 @@ def sweep_in_place(values, backup, rewards, discounts, nodes, near, bonus, weigh
 
     Transitions lead forward in time, so one backward round carries values along whole episodes.
     """
-    actions, count, k = near.shape
+    count, actions, k = near.shape
     for _ in range(sweeps):
         for q in range(count - 1, -1, -1):
             value = 0.0
             for a in range(actions):
                 best = np.inf
                 for i in range(k):
-                    j = near[a, q, i]
+                    j = near[q, a, i]
                     if j >= 0:
-                        best = min(best, rewards[j] + discounts[j] * values[j] + bonus[a, q, i])
+                        best = min(best, rewards[j] + discounts[j] * values[j] + bonus[q, a, i])
                 value += weights[q, a] * best
             values[nodes[q]] = value
     for j in range(len(backup)):
@@ -54,14 +54,14 @@ def sweep_in_place(values, backup, rewards, discounts, nodes, near, bonus, weigh
 
 
 @njit(cache=True)
-def settle(values, rewards, discounts, nodes, near):  # type: ignore[no-untyped-def]
-    """A first value for new nodes: the mean over candidates of what their neighbors promise."""
-    for node in nodes:
+def settle(values, rewards, discounts, places, nodes, near):  # type: ignore[no-untyped-def]
+    """A first value for new nodes: the mean over actions of what their neighbors promise."""
+    for place in places:
         total = 0.0
-        for a in range(near.shape[0]):
-            j = near[a, node, 0]
+        for a in range(near.shape[1]):
+            j = near[place, a, 0]
             total += rewards[j] + discounts[j] * values[j]
-        values[node] = total / near.shape[0]
+        values[nodes[place]] = total / near.shape[1]
 
 
 @njit(cache=True)

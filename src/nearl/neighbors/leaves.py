@@ -11,17 +11,18 @@ FAN = LANES  # leaves per group; a group's boxes fill one vector per dimension
 
 
 class Leaves(NamedTuple):
-    """A leaf holds codes of its points: the keys themselves, or bytes on a grid of its own.
+    """A leaf holds its points as bytes on a grid of its own.
 
-    Byte code c stands for grid + step * c, and no point of the leaf is farther than `slack` from
-    where its codes stand.  Boxes enclose the exact keys.  Free places: slot, leaf -1; boxes empty.
+    Code c stands for grid + step * c, and no point of the leaf is farther than `slack` from where
+    its codes stand.  Boxes enclose the keys themselves.  Free places have slot or leaf -1 and an
+    empty box.
     """
 
-    codes: NDArray[Any]  # (L, D, 64) float32 or uint8
+    codes: NDArray[np.uint8]  # (L, D, 64)
     slots: NDArray[np.int32]  # (L, 64)
     size: NDArray[np.int32]  # (L,) points in the leaf
     group: NDArray[np.int32]  # (L,) the leaf's group
-    grid: NDArray[np.float32]  # (L, D), or (0, D) for float32 codes
+    grid: NDArray[np.float32]  # (L, D)
     step: NDArray[np.float64]  # (L,)
     slack: NDArray[np.float64]  # (L,)
     low: NDArray[np.float32]  # (G, D, 16) boxes of the leaves of a group
@@ -32,16 +33,15 @@ class Leaves(NamedTuple):
     used: NDArray[np.int64]  # (2,) leaves and groups in use
 
 
-def empty_leaves(dim: int, leaves: int, groups: int, code: type[np.generic]) -> Leaves:
+def empty_leaves(dim: int, leaves: int, groups: int) -> Leaves:
     """Room for this many leaves and groups."""
     tops = -(-groups // FAN)
-    grids = leaves if code is np.uint8 else 0
     return Leaves(
-        codes=np.zeros((leaves, dim, BLOCK), code),
+        codes=np.zeros((leaves, dim, BLOCK), np.uint8),
         slots=np.full((leaves, BLOCK), -1, np.int32),
         size=np.zeros(leaves, np.int32),
         group=np.full(leaves, -1, np.int32),
-        grid=np.zeros((grids, dim), np.float32),
+        grid=np.zeros((leaves, dim), np.float32),
         step=np.ones(leaves),
         slack=np.zeros(leaves),
         low=np.full((groups, dim, FAN), np.inf, np.float32),
@@ -58,8 +58,8 @@ def with_room(tree: Leaves) -> Leaves:
     leaves, groups = (int(n) for n in tree.used)
     if leaves < len(tree.codes) and groups < len(tree.leaf):
         return tree
-    dim, code = tree.codes.shape[1], tree.codes.dtype.type
-    larger = empty_leaves(dim, leaves + leaves // 8 + 8, groups + groups // 8 + 2, code)
+    dim = tree.codes.shape[1]
+    larger = empty_leaves(dim, leaves + leaves // 8 + 8, groups + groups // 8 + 2)
     pairs: list[tuple[NDArray[Any], NDArray[Any]]] = list(zip(tree, larger, strict=True))
     for old, new in pairs:
         new[: len(old)] = old

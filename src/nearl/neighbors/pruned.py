@@ -1,26 +1,16 @@
 """A box tree that grows point by point: for few dimensions, dense data and little memory."""
 
-from typing import Literal
-
 import numpy as np
 from numpy.typing import NDArray
 
 from nearl.neighbors.base import ArrayIndex, Floats, Slots
 from nearl.neighbors.blocks import grown
-from nearl.neighbors.leaf_build import (
-    DONE,
-    FILL,
-    FULL,
-    GROUP_FILL,
-    encode,
-    fill,
-    insert_points,
-    order_points,
-    remove_points,
-    split,
-)
+from nearl.neighbors.leaf_build import FILL, GROUP_FILL, fill, order_points
+from nearl.neighbors.leaf_change import DONE, FULL, insert_points, remove_points, split
+from nearl.neighbors.leaf_codes import encode
 from nearl.neighbors.leaf_search import candidates, rank
 from nearl.neighbors.leaves import Leaves, empty_leaves, with_room
+from nearl.neighbors.rotation import LARGEST, identity, principal
 from nearl.neighbors.simd import BLOCK
 from nearl.neighbors.sources import KeySource, StoredKeys
 
@@ -28,21 +18,12 @@ from nearl.neighbors.sources import KeySource, StoredKeys
 class PrunedIndex(ArrayIndex):
     """Leaves of 64 points with bounding boxes; the nearest boxes are searched first.
 
-    With codes="uint8" the leaves hold one byte per dimension, and only the few certified
-    candidates of a query are fetched from the key source to be measured exactly.
+    The leaves hold one byte per dimension, along the principal axes of the points.  Only the few
+    certified candidates of a query are fetched from the key source and measured exactly.
     """
 
-    def __init__(
-        self,
-        dim: int,
-        *,
-        keys: KeySource | None = None,
-        codes: Literal["uint8", "float32"] = "uint8",
-    ) -> None:
+    def __init__(self, dim: int, *, keys: KeySource | None = None) -> None:
         super().__init__(dim)
-        if codes not in ("uint8", "float32"):
-            raise ValueError(f"codes must be 'uint8' or 'float32', got {codes!r}")
-        self._code: type[np.generic] = np.uint8 if codes == "uint8" else np.float32
         self._given = keys
         self._room = 4096  # candidates of one search
         self.clear()
@@ -63,7 +44,9 @@ class PrunedIndex(ArrayIndex):
     def clear(self) -> None:
         """Forget all points."""
         self._source: KeySource = self._given or StoredKeys(self.dim)
-        self._tree: Leaves = empty_leaves(self.dim, 0, 0, self._code)
+        self._tree: Leaves = empty_leaves(self.dim, 0, 0)
+        self._rotation = identity(self.dim)
+        self._error = 0.0  # how far a rotated key may be from where it should
         self._leaf_of = np.empty(0, np.int32)  # leaf of each slot, -1 where none
         self._count = self._removed = 0
 
@@ -77,22 +60,24 @@ class PrunedIndex(ArrayIndex):
         self._source.put(slots, keys)
         self._leaf_of = grown(self._leaf_of, int(slots.max()) + 1, -1)
         self._drop(slots)
-        if len(slots) > 64 + self._count // 2 or self._worn(len(slots)):
+        too_large = self._rotation.axes.size and np.abs(keys).max() > 1e9 * LARGEST
+        if len(slots) > 64 + self._count // 2 or self._worn(len(slots)) or too_large:
             old, old_keys = self.contents()
             self._build(np.concatenate([old, slots]), np.concatenate([old_keys, keys]))
             return
         self._count += len(slots)
+        turned = self._turn(keys)
         done = 0
         while done < len(slots):
-            done, what, leaf = insert_points(self._tree, self._leaf_of, slots, keys, done)
+            done, what, leaf = insert_points(self._tree, self._leaf_of, slots, turned, done)
             if what != DONE:
-                points = self._tree.slots[leaf, : self._tree.size[leaf]].astype(np.int64)
-                exact = np.require(self._source.take(points), np.float32, ("C", "W"))
+                members = self._tree.slots[leaf, : self._tree.size[leaf]].astype(np.int64)
+                again = self._turn(_floats(self._source.take(members)))
                 if what == FULL:
                     self._tree = with_room(self._tree)
-                    split(self._tree, self._leaf_of, leaf, exact)
+                    split(self._tree, self._leaf_of, leaf, again)
                 else:
-                    encode(self._tree, leaf, exact)
+                    encode(self._tree, leaf, again)
 
     def _remove(self, slots: Slots) -> None:
         self._drop(slots)
@@ -112,11 +97,18 @@ class PrunedIndex(ArrayIndex):
         """Build the whole tree from these points."""
         leaves = -(-len(slots) // FILL)
         groups = -(-leaves // GROUP_FILL)
-        self._tree = empty_leaves(self.dim, leaves + 1, groups + 1, self._code)
+        self._tree = empty_leaves(self.dim, leaves + 1, groups + 1)
         self._leaf_of[:] = -1
-        keys = np.require(keys, np.float32, ("C", "W"))
-        fill(self._tree, self._leaf_of, slots, keys, order_points(keys))
+        self._rotation, self._error = principal(keys), 0.0
+        turned = self._turn(_floats(keys))
+        fill(self._tree, self._leaf_of, slots, turned, order_points(turned))
         self._count, self._removed = len(slots), 0
+
+    def _turn(self, keys: Floats) -> Floats:
+        """Rotated keys to store, whose rounding is remembered."""
+        turned, errors = self._rotation(keys)
+        self._error = max(self._error, float(errors.max()))
+        return turned
 
     def _stored(self, slots: Slots) -> NDArray[np.bool_]:
         known = slots < len(self._leaf_of)
@@ -127,11 +119,13 @@ class PrunedIndex(ArrayIndex):
         squares = np.full((len(keys), k), np.inf)
         slots = np.full((len(keys), k), -1, np.int64)
         ends = np.zeros(len(keys), np.int64)
+        turned, errors = self._rotation(keys)
+        errors += self._error
         done = 0
         self._room = max(self._room, 4 * len(keys))
         names, lowers = np.empty(self._room, np.int64), np.empty(self._room)
         while True:
-            done = candidates(self._tree, keys, done, k, names, lowers, ends)
+            done = candidates(self._tree, turned, errors, done, k, names, lowers, ends)
             if done == len(keys):
                 break
             self._room *= 2
@@ -141,6 +135,10 @@ class PrunedIndex(ArrayIndex):
             rank(keys, names, names, ends, self._source.rows, squares, slots)
         elif len(ends):
             wanted, rows = np.unique(names[: ends[-1]], return_inverse=True)
-            exact = np.require(self._source.take(wanted), np.float32, ("C", "W"))
+            exact = _floats(self._source.take(wanted))
             rank(keys, names, rows, ends, exact, squares, slots)
         return squares, slots
+
+
+def _floats(keys: Floats) -> Floats:
+    return np.require(keys, np.float32, ("C", "W"))

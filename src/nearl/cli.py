@@ -1,0 +1,216 @@
+"""The command line: train, continue, evaluate, film, benchmark."""
+
+from __future__ import annotations
+
+import json
+import time
+from pathlib import Path
+from typing import Annotated, Any
+
+import typer
+import yaml
+from rich.console import Console
+from tqdm import tqdm
+
+app = typer.Typer(
+    help="Nearest-neighbor critics that make deep RL learn faster.",
+    no_args_is_help=True,
+    add_completion=False,
+    pretty_exceptions_enable=False,
+)
+bench_app = typer.Typer(help="Speed, measured beside peers in one run.", no_args_is_help=True)
+app.add_typer(bench_app, name="bench")
+console = Console(highlight=False)
+
+Folder = Annotated[Path, typer.Argument(help="Folder of a run made by `nearl train`.")]
+Json = Annotated[bool, typer.Option("--json", help="Print one JSON object and nothing else.")]
+
+
+def parse(pairs: list[str]) -> dict[str, Any]:
+    """``name=value`` pairs with values read as YAML."""
+    parsed = {}
+    for pair in pairs:
+        name, equals, value = pair.partition("=")
+        if not equals:
+            raise ValueError(f"--set takes name=value, got {pair!r}")
+        parsed[name] = yaml.safe_load(value)
+    return parsed
+
+
+def run_with_progress(settings: Any, out: Path) -> Any:
+    """Train with a progress bar that shows the last evaluation."""
+    from nearl.runs import Run
+
+    run = Run(out)
+    with tqdm(total=settings.steps, unit="step", dynamic_ncols=True) as bar:
+
+        def progress(step: int) -> None:
+            bar.update(step - bar.n)
+
+        def evaluation(row: dict[str, float]) -> None:
+            bar.set_postfix_str(f"return {row['mean_return']:.1f} ± {row['std_return']:.1f}")
+
+        return run.train(settings, on_evaluation=evaluation, on_progress=progress)
+
+
+@app.command()
+def train(
+    algo: Annotated[str, typer.Argument(help="nnac")],
+    env: Annotated[str, typer.Option(help="Gymnasium environment.")] = "CartPole-v1",
+    steps: Annotated[int, typer.Option(help="Environment steps in total.")] = 50_000,
+    seed: Annotated[int, typer.Option(help="Seed of weights, actions and environment.")] = 0,
+    preset: Annotated[str, typer.Option(help="default, rollout or paper.")] = "default",
+    out: Annotated[Path | None, typer.Option(help="Folder; default runs/ALGO-ENV-SEED.")] = None,
+    set_: Annotated[
+        list[str] | None, typer.Option("--set", help="Replace a setting: name=value; repeatable.")
+    ] = None,
+    eval_every: Annotated[int, typer.Option(help="Steps between evaluations.")] = 1000,
+    eval_episodes: Annotated[int, typer.Option(help="Greedy episodes per evaluation.")] = 10,
+    checkpoint_every: Annotated[int, typer.Option(help="Steps between checkpoints.")] = 5000,
+    n_envs: Annotated[int, typer.Option(help="Environments stepped together.")] = 1,
+) -> None:
+    """Train an agent. The same command again continues an interrupted run."""
+    from nearl.runs import Run, RunSettings
+
+    settings = RunSettings(
+        algo=algo,
+        env=env,
+        steps=steps,
+        seed=seed,
+        preset=preset,
+        settings=parse(set_ or []),
+        eval_every=eval_every,
+        eval_episodes=eval_episodes,
+        checkpoint_every=checkpoint_every,
+        n_envs=n_envs,
+    )
+    folder = out or Path("runs") / f"{algo}-{env.replace('/', '-')}-{preset}-{seed}"
+    run_with_progress(settings, folder)
+    run = Run(folder)
+    rows = run.rows()
+    if rows:
+        last = rows[-1]
+        console.print(f"last evaluation: {last['mean_return']:.1f} ± {last['std_return']:.1f}")
+        draw(run)
+    console.print(f"results in {folder}")
+
+
+def draw(run: Any) -> None:
+    """The learning curve of a run, where matplotlib is installed."""
+    from nearl.pictures import learning_curve
+
+    settings = run.settings()
+    title = f"{settings.algo.upper()} ({settings.preset}) on {settings.env}"
+    try:
+        path = learning_curve(run.rows(), run.folder / "learning_curve.png", title=title)
+        console.print(f"learning curve: {path}")
+    except ImportError as error:
+        console.print(f"no picture: {error}")
+
+
+@app.command("eval")
+def evaluate_run(
+    run: Folder,
+    episodes: Annotated[int, typer.Option(help="Greedy episodes.")] = 100,
+    seed: Annotated[int, typer.Option(help="Seed of the episodes.")] = 12345,
+) -> None:
+    """Evaluate a trained agent greedily."""
+    from nearl.evaluation import evaluate
+    from nearl.runs import Run
+
+    folder = Run(run)
+    settings = folder.settings()
+    returns = evaluate(folder.model(), settings.env, episodes=episodes, seed=seed)
+    console.print(
+        f"{settings.env}: return {returns.mean():.1f} ± {returns.std():.1f} over {episodes} "
+        f"episodes (min {returns.min():.1f}, max {returns.max():.1f})"
+    )
+
+
+@app.command()
+def video(
+    run: Folder,
+    out: Annotated[Path | None, typer.Option(help="GIF file; default RUN/agent.gif.")] = None,
+    seed: Annotated[int, typer.Option(help="Seed of the episode.")] = 12345,
+) -> None:
+    """Film one greedy episode of a trained agent as a GIF."""
+    from nearl.pictures import film
+    from nearl.runs import Run
+
+    folder = Run(run)
+    path = film(folder.model(), folder.settings().env, out or run / "agent.gif", seed=seed)
+    console.print(f"film: {path}")
+
+
+@app.command()
+def demo(
+    out: Annotated[Path, typer.Option(help="Folder for the results.")] = Path("runs/demo"),
+    steps: Annotated[int, typer.Option(help="Environment steps.")] = 20_000,
+    seed: Annotated[int, typer.Option(help="Seed.")] = 0,
+) -> None:
+    """From nothing to a trained agent with a picture: NNAC on CartPole."""
+    from nearl.runs import Run, RunSettings
+
+    started = time.perf_counter()
+    settings = RunSettings(algo="nnac", env="CartPole-v1", steps=steps, seed=seed)
+    run_with_progress(settings, out)
+    console.print(f"trained {steps} steps in {time.perf_counter() - started:.0f} s")
+    evaluate_run(out, episodes=100, seed=12345)
+    draw(Run(out))
+    video(out, out=None, seed=12345)
+    console.print(f"model: {out / 'model.zip'}   evaluations: {out / 'eval.csv'}")
+
+
+def show(result: dict[str, Any], as_json: bool, table: Any) -> None:
+    """A benchmark's result as JSON or as its own table."""
+    if as_json:
+        typer.echo(json.dumps(result))
+    else:
+        console.print(table(result))
+
+
+@bench_app.command("search")
+def bench_search(json_: Json = False) -> None:
+    """Nearest-neighbor search: ms per 512 queries against cKDTree, faiss and torch."""
+    from nearl.bench import search
+
+    show(search.run(), json_, search.rows)
+
+
+@bench_app.command("critic")
+def bench_critic(json_: Json = False) -> None:
+    """TD errors of 256 HalfCheetah samples against one-by-one recursion."""
+    from nearl.bench import critic
+
+    show(critic.run(), json_, critic.rows)
+
+
+@bench_app.command("nnac")
+def bench_nnac(
+    json_: Json = False,
+    steps: Annotated[int, typer.Option(help="Environment steps per preset.")] = 50_000,
+) -> None:
+    """NNAC on CartPole, steps/s, against a plain implementation."""
+    from nearl.bench import nnac
+
+    show(nnac.run(steps=steps), json_, nnac.rows)
+
+
+@bench_app.command("memory")
+def bench_memory(json_: Json = False) -> None:
+    """Bytes of 1,000,000 HalfCheetah transitions, index included."""
+    from nearl.bench import memory
+
+    show(memory.run(), json_, memory.rows)
+
+
+def main() -> None:
+    """Entry point: mistakes in the arguments end with one line, not a traceback."""
+    try:
+        app()
+    except (ValueError, TypeError, FileNotFoundError, ImportError) as error:
+        Console(stderr=True, highlight=False).print(f"[red]error:[/red] {error}")
+        raise SystemExit(2) from error
+    except KeyboardInterrupt:
+        Console(stderr=True).print("interrupted; the same command continues the run")
+        raise SystemExit(130) from None

@@ -1,0 +1,64 @@
+"""Pictures of runs: the learning curve and a short film. Needs the extra ``plots``."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Any
+
+import gymnasium as gym
+import numpy as np
+
+from nearl.evaluation import Predicts
+
+MISSING = "pictures need matplotlib and imageio: pip install 'nearl[plots]'"
+
+
+def learning_curve(rows: list[dict[str, float]], path: Path, *, title: str) -> Path:
+    """Mean evaluation return over environment steps, with one standard deviation as a band."""
+    try:
+        import matplotlib
+
+        matplotlib.use("Agg")
+        import matplotlib.pyplot as plt
+    except ImportError as error:
+        raise ImportError(MISSING) from error
+    if not rows:
+        raise ValueError("no evaluations to draw yet")
+    steps, mean, std = (
+        np.array([row[name] for row in rows]) for name in ("step", "mean_return", "std_return")
+    )
+    figure, axes = plt.subplots(figsize=(6.4, 3.6), layout="constrained")
+    axes.fill_between(steps, mean - std, mean + std, alpha=0.2, linewidth=0)
+    axes.plot(steps, mean, marker=".", linewidth=1.5)
+    axes.set(xlabel="environment steps", ylabel="return of greedy episodes", title=title)
+    axes.spines[["top", "right"]].set_visible(False)
+    axes.grid(alpha=0.25)
+    path.parent.mkdir(parents=True, exist_ok=True)
+    figure.savefig(path, dpi=120)
+    plt.close(figure)
+    return path
+
+
+def film(
+    model: Predicts, env_id: str, path: Path, *, seed: int, frames: int = 150, every: int = 2
+) -> Path:
+    """A GIF of one greedy episode: every ``every``-th frame, at half size, ``frames`` at most."""
+    try:
+        import imageio.v3 as imageio
+    except ImportError as error:
+        raise ImportError(MISSING) from error
+    env: gym.Env[Any, Any] = gym.make(env_id, render_mode="rgb_array")
+    obs, _ = env.reset(seed=seed)
+    shots: list[Any] = []
+    for step in range(frames * every):
+        if step % every == 0:
+            shots.append(np.asarray(env.render())[::2, ::2])
+        action, _ = model.predict(obs, deterministic=True)
+        obs, _, terminated, truncated, _ = env.step(action)
+        if terminated or truncated:
+            break
+    fps = env.metadata.get("render_fps", 30)
+    env.close()
+    path.parent.mkdir(parents=True, exist_ok=True)
+    imageio.imwrite(path, np.stack(shots), duration=1000 * every / fps, loop=0)
+    return path

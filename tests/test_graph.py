@@ -9,8 +9,8 @@ from hypothesis import strategies as st
 
 from nearl import (
     ActionCode,
-    ContinuousGraph,
     CandidateGraph,
+    ContinuousGraph,
     Experience,
     NNCritic,
     Standardized,
@@ -73,7 +73,7 @@ def test_discrete_graph_equals_critic(seed, horizon, neighbors, streams, standar
         def policy(obs, weights=weights):
             return (obs @ weights).argmax(-1)
 
-        graph.evaluate(lambda obs: torch.eye(3)[policy(obs)], sweeps=horizon, warm=False)  # noqa: B023
+        graph.evaluate(lambda obs: torch.eye(3)[policy(obs)], sweeps=horizon, warm=False)
         check_values(graph, experience, policy, horizon, options)
 
 
@@ -82,7 +82,9 @@ def check_values(graph, experience, policy, horizon, options):
     memory = experience.memory
     slots = torch.arange(len(experience))
     close = {"atol": 1e-5, "rtol": 1e-5}
-    torch.testing.assert_close(graph.state_values(slots), critic.value(memory["obs"], policy), **close)
+    torch.testing.assert_close(
+        graph.state_values(slots), critic.value(memory["obs"], policy), **close
+    )
     torch.testing.assert_close(
         graph.next_values(slots), critic.value(memory["next_obs"], policy), **close
     )
@@ -127,9 +129,7 @@ def test_all_action_values_are_one_step_lookaheads():
             after = 0.0 if experience.memory["terminated"][near[0]] else graph.values[near[0]]
             expected = experience.memory["reward"][near[0]] + 0.9 * after + 0.7 * distance[0]
             assert values[slot, a].item() == pytest.approx(float(expected), abs=1e-4)
-    torch.testing.assert_close(
-        graph.advantages(slots), values - graph.state_values(slots)[:, None]
-    )
+    torch.testing.assert_close(graph.advantages(slots), values - graph.state_values(slots)[:, None])
 
 
 @pytest.mark.parametrize("in_place", [False, True])

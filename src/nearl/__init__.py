@@ -13,7 +13,6 @@ __all__ = [
     "ActionCode",
     "CandidateGraph",
     "ContinuousGraph",
-
     "Experience",
     "LipschitzEnvelope",
     "Metric",

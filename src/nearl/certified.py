@@ -8,6 +8,8 @@ nearer than that, the k nearest are provably in the list and no search is needed
 
 from __future__ import annotations
 
+from typing import Any
+
 import numpy as np
 import torch
 from numba import njit
@@ -129,9 +131,7 @@ def _recheck(keys, anchors, squared, lists, members, distances, slots, rows):  #
                 step = np.float64(keys[i, d]) - np.float64(members[i, j, d])
                 total += step * step
             p = k
-            while p > 0 and (
-                total < best[p - 1] or (total == best[p - 1] and slot < who[p - 1])
-            ):
+            while p > 0 and (total < best[p - 1] or (total == best[p - 1] and slot < who[p - 1])):
                 p -= 1
             if p < k:
                 for q in range(k - 1, p, -1):
@@ -146,6 +146,7 @@ def _recheck(keys, anchors, squared, lists, members, distances, slots, rows):  #
     return proven
 
 
-def host(tensor: torch.Tensor) -> NDArray[np.float32]:
+def host(tensor: torch.Tensor) -> NDArray[Any]:
     """A CPU tensor as an array that shares its memory."""
-    return tensor.detach().contiguous().numpy()
+    array: NDArray[Any] = tensor.detach().contiguous().numpy()
+    return array

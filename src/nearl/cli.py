@@ -9,6 +9,7 @@ from typing import Annotated, Any
 
 import typer
 import yaml
+from gymnasium.error import Error as GymError
 from rich.console import Console
 from tqdm import tqdm
 
@@ -208,7 +209,7 @@ def main() -> None:
     """Entry point: mistakes in the arguments end with one line, not a traceback."""
     try:
         app()
-    except (ValueError, TypeError, FileNotFoundError, ImportError) as error:
+    except (ValueError, TypeError, FileNotFoundError, ImportError, GymError) as error:
         Console(stderr=True, highlight=False).print(f"[red]error:[/red] {error}")
         raise SystemExit(2) from error
     except KeyboardInterrupt:

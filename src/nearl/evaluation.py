@@ -1,4 +1,4 @@
-"""Greedy evaluation: episodes side by side, seeded, so that the same policy gets the same number."""
+"""Greedy evaluation: seeded episodes side by side, so the same policy gets the same number."""
 
 from __future__ import annotations
 

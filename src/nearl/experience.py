@@ -15,6 +15,7 @@ from nearl.metrics import Metric, Standardized
 from nearl.neighbors import NeighborIndex, Neighbors, TorchBruteForce, make_index
 from nearl.neighbors.base import ArrayIndex
 
+
 class MemoryKeys:
     """The index's view of exact keys: made from the memory's own columns, so none is kept twice."""
 

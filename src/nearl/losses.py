@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from typing import Literal
 
 import torch
@@ -34,6 +35,6 @@ def all_action_loss(log_probs: Tensor, advantages: Tensor, *, entropy: float = 0
 
 
 @torch.no_grad()
-def move_average(average: list[Tensor], current: list[Tensor], decay: float) -> None:
+def move_average(average: Sequence[Tensor], current: Sequence[Tensor], decay: float) -> None:
     """Exponential moving average of parameters, in place."""
-    torch._foreach_lerp_(average, current, 1.0 - decay)
+    torch._foreach_lerp_(list(average), list(current), 1.0 - decay)

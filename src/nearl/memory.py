@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import math
 import os
 from collections.abc import Mapping
 from typing import Any, NamedTuple
@@ -112,14 +111,8 @@ class TransitionMemory:
             "terminated": terminated,
             "truncated": truncated,
         }
-        rows = {name: self._checked(name, value) for name, value in fields.items()}
-        axis = len(self.lead)
-        batch = rows["reward"].shape[axis]
-        for name, value in rows.items():
-            if value.shape[axis] != batch:
-                raise ValueError(f"{name} has {value.shape[axis]} rows but reward has {batch}")
-        if batch > self.capacity:
-            raise ValueError(f"a batch of {batch} does not fit a memory of {self.capacity}")
+        rows = self.check(**fields)
+        axis, batch = len(self.lead), rows["reward"].shape[len(self.lead)]
         rows["td_error"] = torch.nan if td_error is None else self._shaped("td_error", td_error)
         start, end = self.total % self.capacity, (self.total + batch - 1) % self.capacity + 1
         place: Any = slice(start, end) if start < end else self._ring(batch)
@@ -128,6 +121,18 @@ class TransitionMemory:
         slots = self._ring(batch)
         self.total += batch
         return slots
+
+    def check(self, **fields: Any) -> dict[str, Any]:
+        """Refuse what ``add`` would refuse, without adding it; returns the fields as arrays."""
+        rows = {name: self._checked(name, value) for name, value in fields.items()}
+        axis = len(self.lead)
+        batch = rows["reward"].shape[axis]
+        for name, value in rows.items():
+            if value.shape[axis] != batch:
+                raise ValueError(f"{name} has {value.shape[axis]} rows but reward has {batch}")
+        if batch > self.capacity:
+            raise ValueError(f"a batch of {batch} does not fit a memory of {self.capacity}")
+        return rows
 
     def _ring(self, batch: int) -> Tensor:
         """The next ``batch`` slots."""
@@ -151,24 +156,25 @@ class TransitionMemory:
         ):
             shape = f"({', '.join(map(str, (*self.lead, 'batch', *expected)))})"
             raise ValueError(f"{name} has shape {tuple(given.shape)}, expected {shape}")
-        if given.dtype != column.dtype:
-            kinds = torch.as_tensor(given).dtype, self._columns[name].dtype
-            if not torch.can_cast(*kinds) or kinds[0].is_complex:
-                raise ValueError(f"{name} has dtype {given.dtype}, expected {column.dtype}")
+        if given.dtype != column.dtype and not (
+            torch.can_cast(given.dtype, column.dtype)
+            if isinstance(given, Tensor)
+            else np.can_cast(given.dtype, column.dtype, "same_kind")
+        ):
+            raise ValueError(f"{name} has dtype {given.dtype}, expected {column.dtype}")
         return given
 
     def _checked(self, name: str, value: Any) -> Any:
         given = self._shaped(name, value)
-        # The sum is finite unless a value is not (or it overflows, which the second look settles).
-        if self._columns[name].dtype.is_floating_point and not math.isfinite(given.sum()):
-            tensor = torch.as_tensor(given)
-            bad = torch.nonzero(~torch.isfinite(tensor))
-            if len(bad):
-                where = tuple(bad[0].tolist())
-                raise ValueError(
-                    f"{name}{list(where)} is {tensor[where].item()} at step {self.total}: "
-                    "only finite values can be stored (the memory is unchanged)"
-                )
+        if not self._columns[name].dtype.is_floating_point:
+            return given
+        finite = torch.isfinite(given) if isinstance(given, Tensor) else np.isfinite(given)
+        if not finite.all():
+            where = tuple(torch.nonzero(~torch.as_tensor(finite))[0].tolist())
+            raise ValueError(
+                f"{name}{list(where)} is {given[where].item()} at step {self.total}: "
+                "only finite values can be stored (the memory is unchanged)"
+            )
         return given
 
     def _asarray(self, value: Any) -> Any:
@@ -207,8 +213,10 @@ class TransitionMemory:
         later = torch.where(follows, later, slots)
         axis = len(self.lead)
         obs = self["obs"].index_select(axis, later).flatten(axis + 1)
-        same = (self["next_obs"].flatten(axis + 1) == obs).all(-1) if obs.ndim > axis + 1 else (
-            self["next_obs"] == obs
+        same = (
+            (self["next_obs"].flatten(axis + 1) == obs).all(-1)
+            if obs.ndim > axis + 1
+            else (self["next_obs"] == obs)
         )
         follows = follows & same & ~(self["terminated"] | self["truncated"])
         return torch.where(follows, later, torch.full_like(later, -1))
@@ -223,8 +231,12 @@ class TransitionMemory:
 
     def state_dict(self) -> dict[str, Any]:
         columns = {name: self[name].clone() for name in self._columns}
-        return {"capacity": self.capacity, "total": self.total, "streams": self.streams,
-            "columns": columns}
+        return {
+            "capacity": self.capacity,
+            "total": self.total,
+            "streams": self.streams,
+            "columns": columns,
+        }
 
     def load_state_dict(self, state: Mapping[str, Any]) -> None:
         if state["capacity"] != self.capacity:

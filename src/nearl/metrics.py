@@ -182,5 +182,7 @@ def pairs(obs: Tensor, code: Tensor, obs_dim: int) -> Tensor:
     lead = code.shape[:-1]
     flat = obs.reshape(*lead, -1).to(torch.float32)
     if flat.shape[-1] != obs_dim:
-        raise ValueError(f"observations have {flat.shape[-1]} numbers, the metric expects {obs_dim}")
+        raise ValueError(
+            f"observations have {flat.shape[-1]} numbers, the metric expects {obs_dim}"
+        )
     return torch.cat([flat, code], dim=-1)

@@ -23,7 +23,7 @@ def mlp(sizes: Sequence[int]) -> nn.Sequential:
 
 
 def initialize(net: nn.Sequential, init: Init, *, bound: float = 3e-3) -> None:
-    """Uniform weights in +-``bound``: in the output layer, or in all layers as Appendix C.3 says."""
+    """Uniform weights in +-``bound``: in the output layer, or in all as Appendix C.3 says."""
     if init not in ("all", "output"):
         raise ValueError(f"init must be 'all' or 'output', got {init!r}")
     linear = [layer for layer in net if isinstance(layer, nn.Linear)]
@@ -59,8 +59,8 @@ class Normalizer(nn.Module):
         Adam's ``moments`` of the weight are carried over to the new units as well.
         """
         ratio = self.scale / scale  # (dim,)
-        layer.bias += (layer.weight * self.scale) @ (center - self.center)
-        layer.weight *= ratio
+        layer.bias.add_((layer.weight * self.scale) @ (center - self.center))
+        layer.weight.mul_(ratio)
         if moments:
             moments["exp_avg"].div_(ratio)
             moments["exp_avg_sq"].div_(ratio.square())
@@ -190,8 +190,8 @@ def on_host(actor: CategoricalActor) -> Callable[[NDArray[np.float32]], NDArray[
         for weight, bias in layers[:-1]:
             out = np.maximum(out @ weight.T + bias, 0.0)
         weight, bias = layers[-1]
-        out = out @ weight.T + bias
-        return np.tanh(out) if squash else out
+        final: NDArray[np.float32] = out @ weight.T + bias
+        return np.tanh(final) if squash else final
 
     return logits
 

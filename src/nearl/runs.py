@@ -89,7 +89,7 @@ class Run:
                 f"{row['episodes']:.0f}"
             )
         text = "\n".join(lines) + "\n"
-        write_atomically(self.evaluations, lambda file: file.write(text.encode()) and None)
+        write_atomically(self.evaluations, lambda file: file.write(text.encode()))
 
     def train(
         self,
@@ -111,8 +111,10 @@ class Run:
             step = agent.num_timesteps
             stop = min(
                 settings.steps,
-                *((step // every + 1) * every for every in
-                  (settings.eval_every, settings.checkpoint_every)),
+                *(
+                    (step // every + 1) * every
+                    for every in (settings.eval_every, settings.checkpoint_every)
+                ),
             )
             agent.learn(stop - step, reset_num_timesteps=False)
             if passed(step, agent.num_timesteps, settings.eval_every):
@@ -134,11 +136,12 @@ class Run:
     def _evaluate(self, agent: Any, settings: RunSettings) -> dict[str, float]:
         step = agent.num_timesteps
         returns: NDArray[np.float64] = evaluate(
-            agent, settings.env, episodes=settings.eval_episodes, seed=evaluation_seed(settings, step)
+            agent,
+            settings.env,
+            episodes=settings.eval_episodes,
+            seed=evaluation_seed(settings, step),
         )
-        return dict(
-            zip(COLUMNS, (step, returns.mean(), returns.std(), len(returns)), strict=True)
-        )
+        return dict(zip(COLUMNS, (step, returns.mean(), returns.std(), len(returns)), strict=True))
 
     def _claim(self, settings: RunSettings) -> None:
         """Write the settings, or check that the folder's run is the same one."""
@@ -155,14 +158,14 @@ class Run:
                     "use another folder, or the same settings to continue it"
                 )
         text = json.dumps(asdict(settings), indent=2) + "\n"
-        write_atomically(self.settings_file, lambda file: file.write(text.encode()) and None)
+        write_atomically(self.settings_file, lambda file: file.write(text.encode()))
 
     def _agent(self, settings: RunSettings) -> Any:
         """A fresh agent on environments whose state a checkpoint can hold."""
         seeds = np.random.SeedSequence(settings.seed).generate_state(settings.n_envs)
 
         def make(seed: int) -> Callable[[], gym.Env[Any, Any]]:
-            return lambda: Replayable(Monitor(gym.make(settings.env)), seed=seed)
+            return lambda: Replayable(Monitor(gym.make(settings.env, disable_env_checker=True)), seed=seed)
 
         env = DummyVecEnv([make(int(seed)) for seed in seeds])
         return ALGORITHMS[settings.algo](

@@ -16,7 +16,7 @@ class CorruptFileError(ValueError):
     """A file that nearl wrote is truncated, damaged, or not one of nearl's."""
 
 
-def write_atomically(path: str | os.PathLike[str], write: Callable[[IO[bytes]], None]) -> Path:
+def write_atomically(path: str | os.PathLike[str], write: Callable[[IO[bytes]], object]) -> Path:
     """Call ``write`` on a temporary neighbor of ``path`` and move it into place when complete."""
     path = Path(path)
     path.parent.mkdir(parents=True, exist_ok=True)

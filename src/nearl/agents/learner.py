@@ -14,6 +14,7 @@ from torch import Tensor, nn
 from nearl.agents.config import NNACConfig
 from nearl.agents.policy import ActorPolicy
 from nearl.agents.walk import flat, walk
+from nearl.certified import host
 from nearl.critic import NNCritic
 from nearl.experience import Experience
 from nearl.graph import CandidateGraph
@@ -49,12 +50,14 @@ class Learner(ABC):
     def choose(self, states: NDArray[Any]) -> NDArray[Any]:
         """Sample an action per state; for discrete actions in NumPy, several times faster."""
         if self._logits is None:
-            return self._sample(torch.from_numpy(states).float()).numpy()
+            return host(self._sample(torch.from_numpy(states).float()))
         logits = self._logits(states)
         weights = np.exp(logits - logits.max(1, keepdims=True))
         totals = weights.cumsum(1)
         draws = self.rng.random(len(states)) * totals[:, -1]
-        return np.minimum((totals <= draws[:, None]).sum(1), logits.shape[1] - 1)
+        chosen: NDArray[np.int64] = (totals <= draws[:, None]).sum(1)
+        limited: NDArray[np.int64] = np.minimum(chosen, logits.shape[1] - 1)
+        return limited
 
     def _sample(self, obs: Tensor) -> Tensor:
         with torch.no_grad():
@@ -75,7 +78,7 @@ class Learner(ABC):
     def _step(self, loss: Tensor) -> None:
         """One optimizer step, and one step of the averaged policy."""
         self.policy.optimizer.zero_grad()
-        loss.backward()
+        loss.backward()  # type: ignore[no-untyped-call]
         self.policy.optimizer.step()
         self.updates += 1
         # Early on the average forgets its start faster.
@@ -191,8 +194,8 @@ class RolloutLearner(Learner):
 
     def store(self, row: Row) -> None:
         """Alg. 1: delta = r + gamma V(s') - V(s) with the memory as it was, then B <- B + ..."""
-        row = row | {"td_error": self._td_errors(row)}
-        self.experience.add(**row)
+        row = self.experience.memory.check(**row)
+        self.experience.add(**row, td_error=self._td_errors(row))
         if self.graph is not None:
             self.graph.update()
 
@@ -225,7 +228,7 @@ class RolloutLearner(Learner):
         keys = self.experience.metric.embed(torch.from_numpy(states), actions)
         squared, near = self.experience.search(keys.numpy(), 1)
         sizes, parameters = flat(self.policy.actor)
-        value = walk(
+        value: NDArray[np.float64] = walk(
             near[:, 0],
             squared[:, 0],
             left,
@@ -241,7 +244,8 @@ class RolloutLearner(Learner):
             config.squash,
             self.rng.random((config.horizon, len(states))),
         )
-        return value.reshape(-1, copies).mean(1)
+        means: NDArray[np.float64] = value.reshape(-1, copies).mean(1)
+        return means
 
     def train(self) -> None:
         config, actor = self.config, self.policy.actor

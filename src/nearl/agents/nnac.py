@@ -16,6 +16,7 @@ from stable_baselines3.common.base_class import BaseAlgorithm
 from stable_baselines3.common.policies import BasePolicy
 from stable_baselines3.common.type_aliases import GymEnv, MaybeCallback
 from stable_baselines3.common.utils import safe_mean
+from stable_baselines3.common.vec_env import VecEnv
 from torch import Tensor
 
 from nearl.agents.candidates import candidate_actions
@@ -68,10 +69,14 @@ class NNAC(BaseAlgorithm):
             support_multi_env=True,
             seed=seed,
         )
-        if env is not None:
-            check_spaces(self.observation_space, self.action_space)
         if _init_setup_model:
             self._setup_model()
+
+    @staticmethod
+    def _wrap_env(env: GymEnv, verbose: int = 0, monitor_wrapper: bool = True) -> VecEnv:
+        wrapped = BaseAlgorithm._wrap_env(env, verbose, monitor_wrapper)
+        check_spaces(wrapped.observation_space, wrapped.action_space)
+        return wrapped
 
     # -- construction ----------------------------------------------------------------------------
 
@@ -133,15 +138,15 @@ class NNAC(BaseAlgorithm):
         progress_bar: bool = False,
     ) -> Self:
         """Train for ``total_timesteps`` environment steps; ``log_interval`` is in episodes."""
-        total, callback = self._setup_learn(
+        total, hooks = self._setup_learn(
             total_timesteps, callback, reset_num_timesteps, tb_log_name, progress_bar
         )
-        callback.on_training_start(locals(), globals())
+        hooks.on_training_start(locals(), globals())
         logged = self._episode_num
         while self.num_timesteps < total:
             row, infos, dones = self._interact()
-            callback.update_locals(locals())
-            if not callback.on_step():
+            hooks.update_locals(locals())
+            if not hooks.on_step():
                 break
             self._update_info_buffer(infos, dones)
             self._episode_num += int(dones.sum())
@@ -151,7 +156,7 @@ class NNAC(BaseAlgorithm):
             if log_interval and self._episode_num >= logged + log_interval:
                 logged = self._episode_num
                 self._dump_logs()
-        callback.on_training_end()
+        hooks.on_training_end()
         return self
 
     def _interact(self) -> tuple[Row, list[dict[str, Any]], np.ndarray[Any, Any]]:
@@ -232,7 +237,7 @@ class NNAC(BaseAlgorithm):
         buffer = io.BytesIO()
         super().save(buffer, exclude=exclude, include=include)
         target = path if path.suffix else path.with_suffix(".zip")
-        write_atomically(target, lambda file: file.write(buffer.getvalue()) and None)
+        write_atomically(target, lambda file: file.write(buffer.getvalue()))
 
     @classmethod
     def load(cls, path: Any, env: GymEnv | None = None, **kwargs: Any) -> Self:  # type: ignore[override]

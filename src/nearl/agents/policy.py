@@ -48,7 +48,7 @@ class ActorPolicy(BasePolicy):
     def forward(self, obs: Tensor, deterministic: bool = False) -> Tensor:
         return self._predict(obs, deterministic)
 
-    def _predict(self, observation: Tensor, deterministic: bool = False) -> Tensor:
+    def _predict(self, observation: Any, deterministic: bool = False) -> Tensor:
         if deterministic:
             return self.average.mode(observation.float())
         return self.actor.sample(observation.float())

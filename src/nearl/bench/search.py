@@ -3,7 +3,6 @@
 python -m nearl.bench.search
 """
 
-import os
 from collections.abc import Callable, Sequence
 from importlib.util import find_spec
 from time import perf_counter
@@ -132,7 +131,6 @@ def rows(result: dict[str, Any]) -> str:
 
 
 if __name__ == "__main__":
-    os.environ.setdefault("OMP_NUM_THREADS", "1")
     for scaled in (True, False):
         print("standardized" if scaled else "raw", "keys, ms per 512 queries")
         print(rows(run(scale=scaled, dims=(5, 14, 23, 35) if scaled else (23,))))

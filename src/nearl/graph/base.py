@@ -66,8 +66,9 @@ class NeighborGraph(ABC):
         """Take in the transitions stored since the last update."""
         self.experience.sync()
         change = self.table.update()
-        self.values[change.moved_to] = self.values[change.moved_from]
-        self._unsettled[change.nodes] = True
+        for of_node in (self.values, self._unsettled):
+            of_node[change.moved_to] = of_node[change.moved_from]
+        self.values[change.nodes], self._unsettled[change.nodes] = 0.0, True
         if self.experience.epoch != self._epoch:  # all keys have changed
             self._epoch = self.experience.epoch
             self._forget()
@@ -154,8 +155,8 @@ class NeighborGraph(ABC):
     def load_values(self, nodes: Ints, values: Floats) -> None:
         """Continue from ``settled_values``, the memory having been restored before."""
         self.update()
-        self._unsettled[:] = True
-        self._unsettled[nodes], self.values[nodes] = False, values
+        self.values[:], self._unsettled[:] = 0.0, True
+        self.values[nodes], self._unsettled[nodes] = values, False
 
     # -- what the two kinds of action space do differently ---------------------------------------
 

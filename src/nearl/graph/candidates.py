@@ -55,9 +55,7 @@ class CandidateGraph(NeighborGraph):
             lost = np.union1d(lost, old[stale])
         keys = host(self.experience.keys(torch.from_numpy(change.slots)))
         known = slice(0, self._known)
-        self._insert(
-            self._keys[known], self.squared[known], self.near[known], keys, change.slots
-        )
+        self._insert(self._keys[known], self.squared[known], self.near[known], keys, change.slots)
         squared, near = self.squared[starts], self.near[starts]
         self._insert(self._keys[starts], squared, near, keys, change.slots)
         self.squared[starts], self.near[starts] = squared, near

@@ -63,10 +63,10 @@ class PointBlocks:
 
 
 def grown(array: NDArray[Any], length: int, fill: float) -> NDArray[Any]:
-    """The array itself, or a copy at least this long and half as long again, filled up."""
+    """The array itself, or a longer copy, by a quarter at least, filled up."""
     if length <= len(array):
         return array
-    room = max(length, len(array) + len(array) // 2)
+    room = max(length, len(array) + len(array) // 4)
     longer = np.full((room, *array.shape[1:]), fill, array.dtype)
     longer[: len(array)] = array
     return longer

@@ -48,7 +48,7 @@ class PrunedIndex(ArrayIndex):
         self._rotation = identity(self.dim)
         self._error = 0.0  # how far a rotated key may be from where it should
         self._leaf_of = np.empty(0, np.int32)  # leaf of each slot, -1 where none
-        self._count = self._removed = 0
+        self._count = self._built = self._removed = 0  # points now, at the last build; removals
 
     def contents(self) -> tuple[Slots, Floats]:
         """All live points: slots (N,) and keys (N, D)."""
@@ -88,10 +88,10 @@ class PrunedIndex(ArrayIndex):
         self._removed += removed
 
     def _worn(self, more: int) -> bool:
-        """Whether removals have left the boxes too wide or the leaves too empty."""
-        points = self._count + more
-        leaves = int(self._tree.used[0])
-        return leaves == 0 or self._removed > 256 + points or leaves > 8 + 4 * points // BLOCK
+        """Whether the points have doubled, their boxes grown too wide or the leaves too empty."""
+        points, leaves = self._count + more, int(self._tree.used[0])
+        doubled = leaves == 0 or points > 256 + 2 * self._built
+        return doubled or self._removed > 256 + points or leaves > 8 + 3 * points // BLOCK
 
     def _build(self, slots: Slots, keys: Floats) -> None:
         """Build the whole tree from these points."""
@@ -102,7 +102,8 @@ class PrunedIndex(ArrayIndex):
         self._rotation, self._error = principal(keys), 0.0
         turned = self._turn(_floats(keys))
         fill(self._tree, self._leaf_of, slots, turned, order_points(turned))
-        self._count, self._removed = len(slots), 0
+        self._count = self._built = len(slots)
+        self._removed = 0
 
     def _turn(self, keys: Floats) -> Floats:
         """Rotated keys to store, whose rounding is remembered."""

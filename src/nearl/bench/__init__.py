@@ -1,0 +1,1 @@
+"""Benchmarks: each measures a hot path beside its peers in one run and gives ratios."""

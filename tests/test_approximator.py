@@ -1,0 +1,118 @@
+"""Definition 3's four properties, and the estimate of L."""
+
+import numpy as np
+import pytest
+import torch
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from nearl import ActionCode, Experience, LipschitzEnvelope, NNCritic, TransitionMemory, WeightedL2
+from nearl.lipschitz import estimate_lipschitz, returns_to_go
+
+draws = {"seed": st.integers(0, 10_000), "n": st.integers(1, 40), "dim": st.integers(1, 5)}
+
+
+def lipschitz_function(rng, dim, constant):
+    """A random function that is ``constant``-Lipschitz: a minimum of cones plus a wave."""
+    centers, offsets = rng.normal(size=(4, dim)), rng.normal(size=4)
+    direction = rng.normal(size=dim)
+    direction /= np.linalg.norm(direction)
+
+    def cones(x):
+        return (offsets + constant * np.linalg.norm(x[:, None] - centers, axis=-1)).min(1)
+
+    def wave(x):
+        return constant * np.sin(x @ direction)
+
+    return lambda x: np.minimum(cones(x), wave(x))
+
+
+@settings(max_examples=50, deadline=None)
+@given(**draws, constant=st.floats(0.1, 5))
+def test_exact_on_samples_and_upper_bound_elsewhere(seed, n, dim, constant):
+    rng = np.random.default_rng(seed)
+    truth = lipschitz_function(rng, dim, constant)
+    keys, queries = rng.normal(size=(n, dim)), rng.normal(size=(50, dim)) * 2
+    envelope = LipschitzEnvelope(dim, constant)
+    envelope.add(keys, truth(keys))
+    np.testing.assert_allclose(envelope(keys), truth(keys), atol=1e-9)
+    assert (envelope(queries) >= truth(queries) - 1e-9).all()
+
+
+@settings(max_examples=50, deadline=None)
+@given(**draws, constant=st.floats(0, 5))
+def test_lipschitz_everywhere_and_never_increasing(seed, n, dim, constant):
+    rng = np.random.default_rng(seed)
+    envelope = LipschitzEnvelope(dim, constant)
+    envelope.add(rng.normal(size=(n, dim)), rng.normal(size=n) * 10)  # any labels
+    x, y = rng.normal(size=(2, 60, dim)) * 3
+    apart = np.linalg.norm(x - y, axis=1)
+    assert (np.abs(envelope(x) - envelope(y)) <= constant * apart + 1e-9).all()
+    before = envelope(x)
+    envelope.add(rng.normal(size=(3, dim)), rng.normal(size=3) * 10)
+    assert (envelope(x) <= before).all()
+
+
+def test_envelope_equals_the_definition():
+    rng = np.random.default_rng(0)
+    envelope = LipschitzEnvelope(3, 1.7)
+    keys, labels, x = rng.normal(size=(90, 3)), rng.normal(size=90), rng.normal(size=(20, 3))
+    for begin in range(0, 90, 13):  # across several growths of the storage
+        envelope.add(keys[begin : begin + 13], labels[begin : begin + 13])
+    apart = np.linalg.norm(x[:, None] - keys, axis=-1)
+    np.testing.assert_allclose(envelope(x), (labels + 1.7 * apart).min(1), rtol=1e-12)
+    envelope.labels[:] = 0.0
+    np.testing.assert_allclose(envelope(x), 1.7 * apart.min(1), rtol=1e-12)
+
+
+def test_bad_input_is_named():
+    with pytest.raises(ValueError, match="lipschitz.*-1"):
+        LipschitzEnvelope(1, -1)
+    envelope = LipschitzEnvelope(2, 1)
+    with pytest.raises(ValueError, match="no samples"):
+        envelope([[0, 0]])
+    with pytest.raises(ValueError, match=r"\(B, 2\), got \(1, 3\)"):
+        envelope.add([[0, 0, 0]], [0])
+    with pytest.raises(ValueError, match="1 points but 2 labels"):
+        envelope.add([[0, 0]], [0, 1])
+    with pytest.raises(ValueError, match="finite.*nan"):
+        envelope.add([[0, 0]], [np.nan])
+
+
+def line(rng, n, slope, gamma=0.9):
+    """One-step episodes on a line whose return is ``slope`` times the position."""
+    experience = Experience(
+        TransitionMemory(n, (1,), (1,)), WeightedL2([1.0], 1.0, ActionCode.box(1))
+    )
+    x = rng.uniform(-1, 1, (n, 1)).astype(np.float32)
+    zero, over = np.zeros((n, 1), np.float32), np.ones(n, bool)
+    experience.add(x, zero, slope * x[:, 0], x, over, ~over)
+    return experience
+
+
+@settings(max_examples=10, deadline=None)
+@given(seed=st.integers(0, 1000), slope=st.floats(0.5, 20))
+def test_the_estimate_finds_a_known_constant(seed, slope):
+    experience = line(np.random.default_rng(seed), 400, slope)
+    found = estimate_lipschitz(experience, horizon=5, gamma=0.9)
+    assert found == pytest.approx(slope, rel=0.01)
+    assert NNCritic(experience, lipschitz="auto", gamma=0.9).lipschitz == pytest.approx(
+        slope, rel=0.01
+    )
+
+
+def test_no_estimate_from_too_little_data():
+    assert estimate_lipschitz(line(np.random.default_rng(0), 20, 3.0), horizon=5, gamma=0.9) == 0.0
+
+
+def test_returns_to_go_stop_where_the_data_stops():
+    memory = TransitionMemory(10, (1,), (1,))
+    states = np.arange(7, dtype=np.float32)[:, None]
+    terminated = np.array([0, 0, 1, 0, 0, 0], bool)
+    truncated = np.array([0, 0, 0, 0, 1, 0], bool)
+    memory.add(states[:-1], np.zeros((6, 1)), np.ones(6), states[1:], terminated, truncated)
+    total, complete = returns_to_go(memory, horizon=2, gamma=0.5)
+    # Slots 0, 1 have two steps, 2 terminates, 3 has two, 4 is truncated, 5 is the newest.
+    assert total.tolist() == [1.5, 1.5, 1.0, 1.5, 1.0, 1.0]
+    assert complete.tolist() == [True, True, True, True, False, False]
+    assert torch.equal(memory.followers(), torch.tensor([1, 2, -1, 4, -1, -1]))

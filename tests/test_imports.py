@@ -1,0 +1,58 @@
+"""Imports point one way only: the core never needs SB3 or Gymnasium, agents never need studies."""
+
+import ast
+from pathlib import Path
+
+import nearl
+
+ROOT = Path(nearl.__file__).parent
+LAYERS = [  # a module imports only from its own layer or an earlier one
+    {"saving"},
+    {"metrics", "neighbors", "memory", "approximator", "networks", "losses"},
+    {"experience", "lipschitz", "certified"},
+    {"critic", "graph"},
+    {"presets", "envs"},
+    {"agents"},
+    {"evaluation", "runs", "pictures"},
+    {"bench"},
+    {"cli"},
+]
+CORE = set().union(*LAYERS[:4])
+
+
+def modules():
+    for path in sorted(ROOT.rglob("*.py")):
+        name = path.relative_to(ROOT).parts[0].removesuffix(".py")
+        if name != "__init__":
+            yield name, path
+
+
+def imported(path):
+    for node in ast.walk(ast.parse(path.read_text())):
+        if isinstance(node, ast.Import):
+            yield from (alias.name for alias in node.names)
+        elif isinstance(node, ast.ImportFrom) and node.module:
+            yield node.module
+
+
+def layer(name):
+    return next(i for i, names in enumerate(LAYERS) if name in names)
+
+
+def test_every_module_has_a_layer():
+    assert {name for name, _ in modules()} == set().union(*LAYERS)
+
+
+def test_imports_point_up_the_list():
+    for name, path in modules():
+        for target in imported(path):
+            parts = target.split(".")
+            if parts[0] == "nearl" and len(parts) > 1:
+                assert layer(parts[1]) <= layer(name), f"{path.name} imports {target}"
+
+
+def test_the_core_needs_neither_sb3_nor_gymnasium():
+    for name, path in modules():
+        if name in CORE:
+            roots = {target.split(".")[0] for target in imported(path)}
+            assert not roots & {"stable_baselines3", "gymnasium", "mujoco"}, path.name

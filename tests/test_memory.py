@@ -1,0 +1,179 @@
+"""The memory is a ring of rows: it equals a plain list, and bad input leaves it as it was."""
+
+import numpy as np
+import pytest
+import reference
+import torch
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from nearl import TransitionMemory
+from nearl.saving import CorruptFileError
+
+
+def fill(memory, rows):
+    for t in range(len(rows["reward"])):
+        memory.add(**{name: column[t] for name, column in rows.items()})
+
+
+@settings(max_examples=40, deadline=None)
+@given(
+    seed=st.integers(0, 10_000),
+    capacity=st.integers(2, 20),
+    streams=st.integers(1, 2),
+    steps=st.integers(1, 50),
+)
+def test_ring_equals_a_list(seed, capacity, streams, steps):
+    rows = reference.walk(np.random.default_rng(seed), steps, streams=streams)
+    memory = TransitionMemory(capacity, (2,), (1,), streams=streams)
+    fill(memory, rows)
+    total = steps * streams
+    flat = {name: column.reshape(total, *column.shape[2:]) for name, column in rows.items()}
+    assert len(memory) == min(total, capacity) and memory.total == total
+    for slot in range(len(memory)):
+        newest = max(i for i in range(total) if i % capacity == slot)
+        for name, column in flat.items():
+            np.testing.assert_array_equal(memory[name][slot], column[newest].astype(np.float32))
+        assert memory["td_error"][slot].isnan()
+
+
+@settings(max_examples=40, deadline=None)
+@given(seed=st.integers(0, 10_000), capacity=st.integers(4, 20), streams=st.integers(1, 3))
+def test_followers_continue_the_same_episode(seed, capacity, streams):
+    steps = 15
+    rows = reference.walk(np.random.default_rng(seed), steps, streams=streams)
+    memory = TransitionMemory(capacity, (2,), (1,), streams=streams)
+    fill(memory, rows)
+    total = steps * streams
+    over = (rows["terminated"] | rows["truncated"]).reshape(total)
+    followers = memory.followers().tolist()
+    for count in range(max(0, total - capacity), total):
+        goes_on = not over[count] and count + streams < total
+        expected = (count + streams) % capacity if goes_on else -1
+        assert followers[count % capacity] == expected
+
+
+@pytest.mark.parametrize("field", ["obs", "act", "reward", "next_obs"])
+@pytest.mark.parametrize("bad", [np.nan, np.inf, -np.inf])
+def test_values_that_are_not_finite_are_named_and_change_nothing(field, bad):
+    rows = reference.walk(np.random.default_rng(0), 4)
+    memory = TransitionMemory(8, (2,), (1,))
+    fill(memory, {name: column[:3] for name, column in rows.items()})
+    before = memory.state_dict()
+    row = {name: column[3].copy() for name, column in rows.items()}
+    row[field].flat[-1] = bad
+    with pytest.raises(ValueError) as error:
+        memory.add(**row)
+    message = str(error.value)
+    assert field in message and str(bad) in message and "step 3" in message
+    after = memory.state_dict()
+    assert before["total"] == after["total"]
+    for name, column in before["columns"].items():
+        assert torch.equal(column.nan_to_num(7), after["columns"][name].nan_to_num(7))
+
+
+def test_large_finite_values_are_accepted():
+    memory = TransitionMemory(2, (2,), (1,))
+    huge = np.full((1, 2), 3e38, np.float32)
+    memory.add(huge, [[0.0]], [0.0], -huge, [False], [False])
+    assert torch.equal(memory["obs"][0], torch.full((2,), 3e38))
+
+
+@pytest.mark.parametrize(
+    ("change", "words"),
+    [
+        ({"obs": np.zeros((1, 3))}, ["obs", "(1, 3)", "(batch, 2)"]),
+        ({"obs": np.zeros(2)}, ["obs", "(2,)", "(batch, 2)"]),
+        ({"reward": [0.0, 1.0]}, ["1 rows", "reward has 2"]),
+        ({"terminated": [0.5]}, ["terminated", "float64", "bool"]),
+        ({"act": np.array([["a"]])}, ["act"]),
+    ],
+)
+def test_wrong_shapes_and_types_are_named(change, words):
+    memory = TransitionMemory(4, (2,), (1,))
+    row = {
+        "obs": np.zeros((1, 2)),
+        "act": np.zeros((1, 1)),
+        "reward": [0.0],
+        "next_obs": np.zeros((1, 2)),
+        "terminated": [False],
+        "truncated": [False],
+    }
+    with pytest.raises((ValueError, TypeError)) as error:
+        memory.add(**(row | change))
+    assert all(word in str(error.value) for word in words)
+    assert len(memory) == 0
+
+
+def test_sampling_follows_its_generator_and_covers_everything():
+    memory = TransitionMemory(16, (2,), (1,))
+    with pytest.raises(ValueError, match="empty"):
+        memory.sample(4)
+    fill(memory, reference.walk(np.random.default_rng(0), 10))
+    first, second = (
+        memory.sample(200, generator=torch.Generator().manual_seed(3)) for _ in range(2)
+    )
+    assert torch.equal(first.slots, second.slots)
+    assert set(first.slots.tolist()) == set(range(10))
+    assert torch.equal(first.obs, memory["obs"][first.slots])
+    with pytest.raises(ValueError, match="batch_size.*0"):
+        memory.sample(0)
+
+
+def test_members_are_rings_in_lockstep():
+    memory = TransitionMemory(4, (2,), (1,), members=3)
+    obs = torch.arange(3.0).view(3, 1, 1).expand(3, 1, 2)
+    for step in range(6):
+        none = torch.zeros(3, 1, dtype=torch.bool)
+        reward = torch.full((3, 1), float(step))
+        memory.add(obs + step, obs[..., :1], reward, obs, none, none)
+    slots = torch.tensor([[0, 1], [2, 3], [3, 0]])
+    batch = memory.gather(slots)
+    assert torch.equal(batch.obs[:, 0, 0], torch.tensor([4.0, 3.0, 5.0]))
+    memory.write_td(slots, torch.tensor([[1.0, 2.0], [3.0, 4.0], [5.0, 6.0]]))
+    assert memory["td_error"][1, 3] == 4.0 and memory["td_error"][0, 3].isnan()
+
+
+@pytest.mark.parametrize("members", [None, 2])
+def test_save_and_load_give_the_same_memory(tmp_path, members):
+    memory = TransitionMemory(5, (2,), (), act_dtype=torch.int64, members=members)
+    rows = reference.walk(np.random.default_rng(2), 7, n_actions=3)
+    for t in range(7):
+        row = {name: column[t] for name, column in rows.items()}
+        memory.add(**(row if members is None else {k: np.stack([v, v]) for k, v in row.items()}))
+    memory.save(tmp_path / "memory.pt")
+    loaded = TransitionMemory.load(tmp_path / "memory.pt")
+    assert (loaded.total, loaded.capacity, loaded.members) == (7, 5, members)
+    for name in memory.state_dict()["columns"]:
+        assert loaded[name].dtype == memory[name].dtype
+        assert torch.equal(loaded[name].nan_to_num(7), memory[name].nan_to_num(7))
+
+
+@pytest.mark.parametrize("damage", ["truncated", "flipped", "foreign", "empty"])
+def test_a_damaged_file_is_named(tmp_path, damage):
+    path = tmp_path / "memory.pt"
+    memory = TransitionMemory(50, (2,), (1,))
+    fill(memory, reference.walk(np.random.default_rng(0), 50))
+    memory.save(path)
+    data = bytearray(path.read_bytes())
+    if damage == "truncated":
+        data = data[: len(data) // 2]
+    elif damage == "flipped":
+        for i in range(len(data) // 2, len(data) // 2 + 200):  # more than the padding in between
+            data[i] ^= 0xFF
+    else:
+        data = bytearray(b"" if damage == "empty" else b"step,mean_return\n")
+    path.write_bytes(data)
+    with pytest.raises(CorruptFileError, match=r"memory\.pt.*cannot be read"):
+        TransitionMemory.load(path)
+
+
+def test_bad_sizes_are_named():
+    with pytest.raises(ValueError, match="capacity.*0"):
+        TransitionMemory(0, (1,), (1,))
+    with pytest.raises(ValueError, match="members.*0"):
+        TransitionMemory(1, (1,), (1,), members=0)
+    memory = TransitionMemory(1, (1,), (1,))
+    two = np.zeros((2, 1))
+    with pytest.raises(ValueError, match="batch of 2 does not fit a memory of 1"):
+        memory.add(two, two, two[:, 0], two, [False] * 2, [False] * 2)

@@ -1,0 +1,146 @@
+"""Metrics: the paper's formula, the authors' variant, standardization, and users' own."""
+
+import numpy as np
+import pytest
+import reference
+import torch
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from nearl import ActionCode, Experience, Standardized, TransitionMemory, WeightedL2
+
+numbers = st.floats(-100, 100, width=32)
+
+
+@given(st.lists(numbers, min_size=6, max_size=6), st.lists(st.floats(0, 9), min_size=2, max_size=2))
+def test_weighted_distance_is_the_papers_formula(values, weights):
+    x, y = torch.tensor(values[:3]), torch.tensor(values[3:])
+    metric = WeightedL2(weights, 2.0, ActionCode.box(1))
+    keys = metric.embed(torch.stack([x[:2], y[:2]]), torch.stack([x[2:], y[2:]]))
+    w = torch.tensor([*weights, 2.0])
+    expected = (w * (x - y).square()).sum().sqrt()
+    assert (keys[0] - keys[1]).norm().item() == pytest.approx(expected.item(), rel=1e-3, abs=1e-3)
+
+
+def test_the_authors_code_squares_the_weight():
+    inside = WeightedL2([0.25], 1.0, ActionCode.scalar(2))
+    outside = WeightedL2([0.25], 1.0, ActionCode.scalar(2), weights_inside=False)
+    obs, act = torch.tensor([[0.0], [2.0]]), torch.tensor([0, 0])
+    assert torch.dist(*inside.embed(obs, act)).item() == 1.0
+    assert torch.dist(*outside.embed(obs, act)).item() == 0.5
+
+
+def test_action_codes():
+    act = torch.tensor([0, 1, 2])
+    assert torch.equal(ActionCode.scalar(3)(act), torch.tensor([[0.0], [1.0], [2.0]]))
+    onehot = ActionCode.onehot(3)(act)
+    assert torch.dist(onehot[0], onehot[1]) == torch.dist(onehot[0], onehot[2])
+    box = ActionCode.box(1, low=torch.tensor([0.0]), high=torch.tensor([4.0]))
+    assert torch.equal(
+        box(torch.tensor([[0.0], [1.0], [4.0]])), torch.tensor([[-1.0], [-0.5], [1.0]])
+    )
+
+
+@settings(max_examples=30, deadline=None)
+@given(seed=st.integers(0, 1000), cuts=st.lists(st.integers(1, 40), min_size=1, max_size=5))
+def test_running_moments_equal_the_moments_of_all_data(seed, cuts):
+    rng = np.random.default_rng(seed)
+    metric = Standardized(2, ActionCode.box(1), least=1)
+    parts = [rng.normal(3.0, [1.0, 9.0, 0.1], (n, 3)).astype(np.float32) for n in cuts]
+    for part in parts:
+        metric.observe(torch.from_numpy(part[:, :2]), torch.from_numpy(part[:, 2:]))
+    rows = np.concatenate(parts).astype(np.float64)
+    np.testing.assert_allclose(metric.mean, rows.mean(0), rtol=1e-9)
+    np.testing.assert_allclose(metric.spread, rows.var(0) * len(rows), rtol=1e-6, atol=1e-9)
+
+
+def test_the_scale_changes_only_when_the_data_has_drifted():
+    rng = np.random.default_rng(0)
+    metric = Standardized(1, ActionCode.box(1), drift=1.5, least=10)
+
+    def see(scale, n):
+        rows = torch.from_numpy(rng.normal(0, scale, (n, 2)).astype(np.float32))
+        metric.observe(rows[:, :1], rows[:, 1:])
+
+    see(5.0, 9)
+    assert not metric.rescale()  # too few
+    see(5.0, 991)
+    assert metric.rescale() and not metric.rescale()
+    obs = torch.from_numpy(rng.normal(0, 5.0, (1000, 1)).astype(np.float32))
+    keys = metric.embed(obs, torch.zeros(1000, 1))
+    assert keys[:, 0].std().item() == pytest.approx(1.0, rel=0.1)
+    see(5.2, 1000)
+    assert not metric.rescale()
+    see(50.0, 1000)
+    assert metric.rescale()
+
+
+def test_keys_do_not_depend_on_when_the_index_catches_up():
+    rows = reference.walk(np.random.default_rng(3), 150)
+    rows["obs"] *= np.linspace(1, 30, 150, dtype=np.float32)[:, None, None]
+    keys = []
+    for every in (1, 7, 150):
+        memory = TransitionMemory(200, (2,), (1,))
+        experience = Experience(memory, Standardized(2, ActionCode.box(1)))
+        for t in range(150):
+            experience.add(**{name: column[t] for name, column in rows.items()})
+            if (t + 1) % every == 0:
+                experience.sync()
+        experience.sync()
+        keys.append(experience.keys(torch.arange(150)))
+    assert torch.equal(keys[0], keys[1]) and torch.equal(keys[0], keys[2])
+    assert not torch.equal(keys[0][:, 0], memory["obs"][:, 0])
+
+
+@pytest.mark.parametrize("weights", [[-1.0], [float("nan")], [float("inf")]])
+def test_bad_weights_are_named(weights):
+    with pytest.raises(ValueError, match="weights must be finite and >= 0"):
+        WeightedL2(weights, 1.0, ActionCode.box(1))
+    with pytest.raises(ValueError, match="-2"):
+        WeightedL2([1.0], -2.0, ActionCode.box(1))
+
+
+def test_wrong_observation_size_is_named():
+    metric = WeightedL2([1.0, 1.0], 1.0, ActionCode.box(1))
+    with pytest.raises(ValueError, match="3 numbers, the metric expects 2"):
+        metric.embed(torch.zeros(1, 3), torch.zeros(1, 1))
+
+
+class Manhattan:
+    """A user's metric that compares pairs."""
+
+    dim = 3
+
+    def embed(self, obs, act):
+        return torch.cat([obs, act], -1)
+
+    def distances(self, queries, keys):
+        return (queries[..., :, None, :] - keys[..., None, :, :]).abs().sum(-1)
+
+
+class Tripled:
+    """A user's metric that embeds."""
+
+    dim = 3
+
+    def embed(self, obs, act):
+        return 3.0 * torch.cat([obs, act], -1)
+
+
+def test_users_metrics_pairwise_and_embedding():
+    rng = np.random.default_rng(1)
+    rows = {name: column[:, 0] for name, column in reference.walk(rng, 30).items()}
+    queries = torch.from_numpy(rng.normal(size=(9, 3)).astype(np.float32))
+    stored = np.concatenate([rows["obs"], rows["act"]], 1)
+    apart = queries.numpy()[:, None] - stored
+    for metric, expected in (
+        (Manhattan(), np.abs(apart).sum(-1)),
+        (Tripled(), 3 * np.sqrt((apart**2).sum(-1))),
+    ):
+        experience = Experience(TransitionMemory(30, (2,), (1,)), metric)
+        experience.add(**rows)
+        distances, slots = experience.nearest(queries[:, :2], queries[:, 2:])
+        np.testing.assert_allclose(distances[:, 0], expected.min(1), rtol=1e-5)
+        assert slots[:, 0].tolist() == expected.argmin(1).tolist()
+    with pytest.raises(ValueError, match="only index='brute'"):
+        Experience(TransitionMemory(4, (2,), (1,)), Manhattan(), index="kdtree")

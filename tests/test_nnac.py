@@ -1,0 +1,223 @@
+"""NNAC behaves as SB3's agents do, learns, and is the same again from the same seed."""
+
+import gymnasium as gym
+import numpy as np
+import pytest
+import torch
+from gymnasium import spaces
+from stable_baselines3.common.callbacks import CheckpointCallback, EvalCallback
+from stable_baselines3.common.env_util import make_vec_env
+from stable_baselines3.common.monitor import Monitor
+
+from nearl.agents import NNAC
+from nearl.agents.config import NNACConfig, presets
+from nearl.evaluation import evaluate
+from nearl.saving import CorruptFileError
+
+ALL = [(preset, env) for preset in presets() for env in ("CartPole-v1", "Pendulum-v1")]
+
+
+def parameters(model):
+    return torch.cat([p.detach().flatten() for p in model.policy.parameters()])
+
+
+@pytest.mark.parametrize(("preset", "env"), ALL)
+def test_every_preset_runs_on_both_kinds_of_action(preset, env):
+    model = NNAC("MlpPolicy", env, preset=preset, seed=1)
+    before = parameters(model)
+    model.learn(150)
+    assert model.num_timesteps == 150 and len(model.experience) == 150
+    after = parameters(model)
+    assert torch.isfinite(after).all() and not torch.equal(before, after)
+    obs = model.env.reset()
+    action, _ = model.predict(obs, deterministic=True)
+    assert model.action_space.contains(action[0])
+
+
+@pytest.mark.parametrize(
+    ("preset", "env"),
+    [("default", "CartPole-v1"), ("rollout", "CartPole-v1"), ("default", "Pendulum-v1")],
+)
+def test_same_seed_same_numbers(preset, env):
+    runs = [NNAC("MlpPolicy", env, preset=preset, seed=7).learn(400) for _ in range(2)]
+    assert torch.equal(parameters(runs[0]), parameters(runs[1]))
+    other = NNAC("MlpPolicy", env, preset=preset, seed=8).learn(400)
+    assert not torch.equal(parameters(runs[0]), parameters(other))
+
+
+def test_set_random_seed_restarts_the_draws():
+    model = NNAC("MlpPolicy", "CartPole-v1", seed=0)
+    obs = np.zeros((1, 4), np.float32)
+    draws = []
+    for _ in range(2):
+        model.set_random_seed(3)
+        draws.append([model.act(obs).item() for _ in range(40)])
+    assert draws[0] == draws[1] and len(set(draws[0])) == 2
+
+
+def test_several_environments_and_a_small_buffer():
+    env = make_vec_env("CartPole-v1", n_envs=3, seed=0)
+    model = NNAC("MlpPolicy", env, buffer_size=100, seed=0).learn(600)
+    assert len(model.experience) == 100 and model.num_timesteps == 600
+    graph = model.learner.graph
+    graph.update()
+    slots = torch.arange(100)
+    near = graph.near[graph.table.source[:100], 0, 0]
+    # Neighbors of the kept graph are those of a fresh search over what the ring holds now.
+    states = model.experience.memory["obs"]
+    fresh = model.experience.nearest(states, torch.zeros(100, dtype=torch.int64)).slots[:, 0]
+    assert torch.equal(torch.from_numpy(near), fresh) and len(slots) == 100
+
+
+def test_callbacks_and_logger(tmp_path):
+    callbacks = [
+        EvalCallback(
+            Monitor(gym.make("CartPole-v1")),
+            eval_freq=100,
+            log_path=str(tmp_path),
+            n_eval_episodes=2,
+            verbose=0,
+        ),
+        CheckpointCallback(100, str(tmp_path), name_prefix="nnac"),
+    ]
+    model = NNAC("MlpPolicy", "CartPole-v1", tensorboard_log=str(tmp_path / "tb"))
+    model.learn(300, callback=callbacks, progress_bar=False)
+    assert np.load(tmp_path / "evaluations.npz")["timesteps"].tolist() == [100, 200, 300]
+    assert NNAC.load(tmp_path / "nnac_200_steps.zip").num_timesteps == 200
+    assert list((tmp_path / "tb").rglob("events*"))
+
+    def stop(locals_, globals_):
+        return locals_["self"].num_timesteps < 320
+
+    model.learn(500, callback=stop, reset_num_timesteps=False)
+    assert model.num_timesteps == 320
+
+
+@pytest.mark.parametrize("env", ["CartPole-v1", "Pendulum-v1"])
+def test_save_and_load_predict_the_same(tmp_path, env):
+    model = NNAC("MlpPolicy", env, seed=0, lipschitz=0.5).learn(200)
+    model.save(tmp_path / "model")
+    model.save_replay_buffer(tmp_path / "memory.pt")
+    loaded = NNAC.load(tmp_path / "model", env=gym.make(env))
+    assert loaded.config == model.config and loaded.config.lipschitz == 0.5
+    obs = np.stack([model.observation_space.sample() for _ in range(20)])
+    np.testing.assert_array_equal(
+        model.predict(obs, deterministic=True)[0], loaded.predict(obs, deterministic=True)[0]
+    )
+    assert len(loaded.experience) == 0
+    loaded.load_replay_buffer(tmp_path / "memory.pt")
+    assert torch.equal(loaded.experience.memory["obs"], model.experience.memory["obs"])
+    loaded.learn(100, reset_num_timesteps=False)
+    assert loaded.num_timesteps == 300 and len(loaded.experience) == 300
+    assert not list(tmp_path.glob(".*tmp"))
+
+
+@pytest.mark.parametrize("damage", [lambda d: d[: len(d) // 2], lambda d: b"not a model"])
+def test_a_damaged_model_is_named(tmp_path, damage):
+    path = tmp_path / "model.zip"
+    NNAC("MlpPolicy", "CartPole-v1").save(path)
+    path.write_bytes(damage(path.read_bytes()))
+    with pytest.raises(CorruptFileError, match=r"model\.zip"):
+        NNAC.load(path)
+    with pytest.raises(FileNotFoundError):
+        NNAC.load(tmp_path / "absent.zip")
+
+
+class Odd(gym.Env):
+    """Whatever spaces a test asks for, and what it returns after a few steps."""
+
+    def __init__(self, obs=None, act=None, bad=None):
+        self.observation_space = obs or spaces.Box(-1, 1, (2,))
+        self.action_space = act or spaces.Discrete(2)
+        self.bad, self.steps = bad or {}, 0
+
+    def reset(self, *, seed=None, options=None):
+        return np.zeros(2, np.float32), {}
+
+    def step(self, action):
+        self.steps += 1
+        obs, reward = np.full(2, 0.1, np.float32), 0.0
+        if self.steps > 40:
+            obs[1] = self.bad.get("obs", 0.1)
+            reward = self.bad.get("reward", 0.0)
+        return obs, reward, self.steps % 9 == 0, False, {}
+
+
+@pytest.mark.parametrize(
+    ("kwargs", "words"),
+    [
+        ({"obs": spaces.Dict({"a": spaces.Box(0, 1)})}, ["observation space", "Dict", "Box"]),
+        ({"obs": spaces.Discrete(3)}, ["observation space", "Discrete(3)", "Box"]),
+        ({"act": spaces.MultiDiscrete([2, 2])}, ["action space", "MultiDiscrete", "Discrete"]),
+        ({"act": spaces.Discrete(2, start=1)}, ["action space", "start=1"]),
+        ({"act": spaces.Box(-1, 1, (2, 2))}, ["action space", "(2, 2)"]),
+    ],
+)
+def test_unsupported_spaces_say_what_is_supported(kwargs, words):
+    with pytest.raises((ValueError, AssertionError)) as error:
+        NNAC("MlpPolicy", Odd(**kwargs))
+    assert all(word in str(error.value) for word in words)
+
+
+@pytest.mark.parametrize(
+    ("bad", "words"),
+    [({"obs": np.nan}, ["next_obs", "nan", "step 40"]), ({"reward": np.inf}, ["reward", "inf"])],
+)
+@pytest.mark.parametrize("preset", ["default", "rollout"])
+def test_an_environment_that_returns_nonsense_is_named(preset, bad, words):
+    model = NNAC("MlpPolicy", Odd(bad=bad), preset=preset)
+    with pytest.raises(ValueError) as error:
+        model.learn(100)
+    assert all(word in str(error.value) for word in words)
+    assert len(model.experience) == 40
+
+
+@pytest.mark.parametrize(
+    ("settings", "words"),
+    [
+        ({"horizon": 0}, ["horizon", "0"]),
+        ({"lipschitz": -2}, ["lipschitz", "-2"]),
+        ({"act_weight": -1.0}, ["act_weight", "-1"]),
+        ({"preset": "best"}, ["best", "default", "rollout", "paper"]),
+        ({"lipshitz": 3}, ["lipshitz", "lipschitz"]),
+        ({"index": "ball"}, ["ball", "kdtree"]),
+        ({"device": "cuda"}, ["cuda", "CPU"]),
+    ],
+)
+def test_bad_settings_are_named(settings, words):
+    with pytest.raises((ValueError, TypeError)) as error:
+        NNAC("MlpPolicy", "CartPole-v1", **settings)
+    assert all(word in str(error.value) for word in words)
+
+
+def test_the_paper_preset_is_appendix_c3():
+    model = NNAC("MlpPolicy", "CartPole-v1", preset="paper")
+    config: NNACConfig = model.config
+    assert (config.lipschitz, config.horizon, config.neighbors) == (7.0, 12, 1)
+    assert (config.learning_rate, config.batch_size, config.gamma) == (5e-4, 32, 0.99)
+    assert (config.train_freq, config.gradient_steps, config.hidden) == (1, 1, (32,))
+    metric = model.experience.metric
+    assert metric.weights.tolist() == [0.25, 0.25, 0.25, 0.25, 1.0]
+    assert max(p.abs().max() for p in model.policy.parameters()) <= 3e-3
+
+
+def test_the_paper_presets_reward_is_zero_on_termination():
+    model = NNAC("MlpPolicy", "CartPole-v1", preset="paper", seed=0).learn(100)
+    memory = model.experience.memory
+    assert memory["terminated"].any()
+    assert torch.equal(memory["reward"], (~memory["terminated"]).float())
+
+
+def test_a_time_limit_is_not_a_termination():
+    model = NNAC("MlpPolicy", gym.make("Pendulum-v1", max_episode_steps=20), seed=0).learn(61)
+    memory = model.experience.memory
+    assert not memory["terminated"].any()
+    assert memory["truncated"].nonzero().flatten().tolist() == [19, 39, 59]
+    # The state after a time limit is the one that was reached, not the next episode's first.
+    assert not torch.equal(memory["next_obs"][19], memory["obs"][20])
+
+
+def test_default_learns_cartpole():
+    """Not a benchmark: one seed, far past the median time to solve."""
+    model = NNAC("MlpPolicy", "CartPole-v1", seed=1).learn(8000)
+    assert evaluate(model, "CartPole-v1", episodes=10, seed=0).mean() >= 400

@@ -14,7 +14,7 @@ LAYERS = [  # a module imports only from its own layer or an earlier one
     {"presets", "envs"},
     {"agents"},
     {"evaluation", "runs", "pictures"},
-    {"bench"},
+    {"bench", "studies"},
     {"cli"},
 ]
 CORE = set().union(*LAYERS[:4])

@@ -105,6 +105,7 @@ def test_errors_are_scaled_by_their_own_spread():
     errors = torch.tensor([[1.0, -3.0], [10.0, -30.0]])
     assert scaled_errors(errors, "none") is errors
     torch.testing.assert_close(scaled_errors(errors, "std")[0], scaled_errors(errors, "std")[1])
+    assert scaled_errors(errors, "none", clip=2.0).tolist() == [[1.0, -2.0], [2.0, -2.0]]
     rms = scaled_errors(errors, "rms")
     torch.testing.assert_close(rms.square().mean(-1), torch.ones(2))
 

@@ -21,6 +21,8 @@ app = typer.Typer(
 )
 bench_app = typer.Typer(help="Speed, measured beside peers in one run.", no_args_is_help=True)
 app.add_typer(bench_app, name="bench")
+study_app = typer.Typer(help="Experiments whose results are committed.", no_args_is_help=True)
+app.add_typer(study_app, name="study")
 console = Console(highlight=False)
 
 Folder = Annotated[Path, typer.Argument(help="Folder of a run made by `nearl train`.")]
@@ -160,6 +162,39 @@ def demo(
     draw(Run(out))
     video(out, out=None, seed=12345)
     console.print(f"model: {out / 'model.zip'}   evaluations: {out / 'eval.csv'}")
+
+
+@study_app.command("nnac")
+def study_nnac(
+    out: Annotated[Path, typer.Option(help="Folder of the runs.")] = Path("runs/study-nnac"),
+    results: Annotated[Path, typer.Option(help="Folder of CSV and summary.")] = Path(
+        "results/nnac"
+    ),
+    jobs: Annotated[int, typer.Option(help="Processes side by side.")] = 2,
+    only: Annotated[
+        str, typer.Option(help="Only arms whose name contains this, e.g. default.")
+    ] = "",
+) -> None:
+    """NNAC's presets over fresh seeds. Finished cells are skipped, cut ones continued."""
+    from nearl.studies import nnac
+
+    arms = tuple(arm for arm in nnac.ARMS if only in arm.name)
+    if not arms:
+        raise ValueError(f"no arm matches {only!r}; arms: {', '.join(a.name for a in nnac.ARMS)}")
+    with tqdm(total=sum(len(arm.seeds) for arm in arms), unit="run") as bar:
+
+        def cell(name: str, seed: int) -> None:
+            bar.set_postfix_str(f"{name} seed {seed}")
+            bar.update()
+
+        summary = nnac.run(out, arms=arms, jobs=jobs, results=results, on_cell=cell)
+    for name, cells in summary.items():
+        stay = cells["later_evaluations_solved"]
+        console.print(
+            f"{name}: solved (>= {cells['solved_at']:g}) by {cells['seeds_solved']}/"
+            f"{cells['seeds']} seeds, median first at {cells['median_first_solved']}, later "
+            f"evaluations solved {'-' if stay is None else f'{stay:.3f}'}"
+        )
 
 
 def show(result: dict[str, Any], as_json: bool, table: Any) -> None:

@@ -11,13 +11,15 @@ from torch import Tensor
 Scale = Literal["none", "std", "rms"]
 
 
-def scaled_errors(errors: Tensor, scale: Scale, *, floor: float = 1e-6) -> Tensor:
-    """Errors ``(..., B)`` divided by their spread over each batch: by std, by RMS, or not."""
-    if scale == "none":
-        return errors
+def scaled_errors(
+    errors: Tensor, scale: Scale, *, clip: float | None = None, floor: float = 1e-6
+) -> Tensor:
+    """Errors ``(..., B)`` divided by their spread over each batch, then clipped to +-``clip``."""
     if scale == "std":
-        return errors / (errors.std(-1, correction=0, keepdim=True) + floor)
-    return errors / (errors.square().mean(-1, keepdim=True).sqrt() + floor)
+        errors = errors / (errors.std(-1, correction=0, keepdim=True) + floor)
+    elif scale == "rms":
+        errors = errors / (errors.square().mean(-1, keepdim=True).sqrt() + floor)
+    return errors if clip is None else errors.clamp(-clip, clip)
 
 
 def td_policy_loss(log_probs: Tensor, td_errors: Tensor) -> Tensor:
@@ -25,13 +27,21 @@ def td_policy_loss(log_probs: Tensor, td_errors: Tensor) -> Tensor:
     return -(td_errors.detach() * log_probs).mean()
 
 
-def all_action_loss(log_probs: Tensor, advantages: Tensor, *, entropy: float = 0.0) -> Tensor:
+def all_action_loss(
+    log_probs: Tensor, values: Tensor, *, entropy: float = 0.0, clip: float | None = None
+) -> Tensor:
     """Minus the batch mean of ``sum_a pi(a|s) A(s, a) + entropy * H(pi(.|s))``.
 
-    ``log_probs`` and ``advantages`` are ``(B, n_actions)``.
+    ``log_probs`` and the action ``values`` are ``(B, n_actions)``; advantages A are values less
+    their mean under the policy, clipped to +-``clip``.
     """
-    gains = advantages.detach() - entropy * log_probs  # -log pi is what the entropy averages
-    return -(log_probs.exp() * gains).sum(-1).mean()
+    probs = log_probs.exp()
+    advantages = values.detach()
+    if clip is not None:  # without clipping the mean makes no difference to the gradient
+        mean = torch.linalg.vecdot(probs.detach(), advantages)
+        advantages = (advantages - mean[:, None]).clamp_(-clip, clip)
+    gains = advantages - entropy * log_probs  # -log pi is what the entropy averages
+    return -torch.linalg.vecdot(probs, gains).mean()
 
 
 @torch.no_grad()

@@ -37,14 +37,15 @@ class ActionCode:
 
     def __init__(self, dim: int, *, n_actions: int | None = None, one_hot: bool = False) -> None:
         self.dim, self.n_actions, self.one_hot = dim, n_actions, one_hot
-        self.low, self.high = -torch.ones(dim), torch.ones(dim)
+        self._corners = torch.eye(n_actions or 1) * 0.5**0.5
+        self.span: Tensor | None = None  # of a box, where its range counts as 1
 
     @classmethod
     def box(cls, dim: int, *, low: Tensor | None = None, high: Tensor | None = None) -> ActionCode:
-        """The action as it is, or scaled to [-1, 1] from given bounds."""
+        """The action as it is, or in units where each range from ``low`` to ``high`` is 1."""
         code = cls(dim)
         if low is not None and high is not None:
-            code.low, code.high = low.float(), high.float()
+            code.span = (high - low).float()
         return code
 
     @classmethod
@@ -54,16 +55,14 @@ class ActionCode:
 
     @classmethod
     def onehot(cls, n_actions: int) -> ActionCode:
-        """Different actions are equally far: ``sqrt(2 w)`` apart."""
+        """Different actions are all equally far: ``sqrt(weight)`` apart."""
         return cls(n_actions, n_actions=n_actions, one_hot=True)
 
     def __call__(self, act: Tensor) -> Tensor:
         if self.n_actions is None:
-            low, high = self.low.to(act.device), self.high.to(act.device)
-            return (2.0 * act.to(torch.float32) - (low + high)) / (high - low)
+            return act.float() if self.span is None else act.float() / self.span.to(act.device)
         if self.one_hot:
-            eye = torch.eye(self.n_actions, device=act.device)
-            return eye[act.long()]
+            return self._corners.to(act.device)[act.long()]
         return act.unsqueeze(-1).to(torch.float32)
 
 

@@ -44,7 +44,7 @@ class Normalizer(nn.Module):
         self.register_buffer("scale", torch.ones(dim))
 
     def forward(self, obs: Tensor) -> Tensor:
-        return (obs.flatten(1) - self.center) * self.scale
+        return (obs - self.center) * self.scale
 
     @torch.no_grad()
     def change(
@@ -86,17 +86,19 @@ class CategoricalActor(nn.Module):
         self.squash = squash
         initialize(self.net, init)
 
-    def logits(self, obs: Tensor) -> Tensor:
-        out: Tensor = self.net(self.normalize(obs))
+    def logits(self, obs: Tensor, *, normalized: bool = False) -> Tensor:
+        out: Tensor = self.net(obs if normalized else self.normalize(obs.flatten(1)))
         return out.tanh() if self.squash else out
 
-    def log_probs(self, obs: Tensor) -> Tensor:
+    def log_probs(self, obs: Tensor, *, normalized: bool = False) -> Tensor:
         """log pi(a|s) of every action, ``(B, n_actions)``."""
-        return self.logits(obs).log_softmax(-1)
+        return self.logits(obs, normalized=normalized).log_softmax(-1)
 
-    def candidate_log_probs(self, obs: Tensor, candidates: Tensor) -> Tensor:
+    def candidate_log_probs(
+        self, obs: Tensor, candidates: Tensor, *, normalized: bool = False
+    ) -> Tensor:
         """The same: all actions are candidates."""
-        return self.log_probs(obs)
+        return self.log_probs(obs, normalized=normalized)
 
     def probabilities(self, obs: Tensor) -> Tensor:
         return self.logits(obs).softmax(-1)
@@ -141,9 +143,9 @@ class GaussianActor(nn.Module):
         self.log_std = nn.Parameter(torch.full((low.numel(),), math.log(std)))
         initialize(self.net, init)
 
-    def unit(self, obs: Tensor) -> Tensor:
+    def unit(self, obs: Tensor, *, normalized: bool = False) -> Tensor:
         """The mean in units where the box is [-1, 1]."""
-        out: Tensor = self.net(self.normalize(obs))
+        out: Tensor = self.net(obs if normalized else self.normalize(obs.flatten(1)))
         return out.tanh() if self.squash else out
 
     def to_box(self, unit: Tensor) -> Tensor:
@@ -161,9 +163,12 @@ class GaussianActor(nn.Module):
         noise = torch.randn(mean.shape, generator=generator)
         return self.to_box(mean + noise * self.log_std.exp())
 
-    def candidate_log_probs(self, obs: Tensor, candidates: Tensor) -> Tensor:
+    def candidate_log_probs(
+        self, obs: Tensor, candidates: Tensor, *, normalized: bool = False
+    ) -> Tensor:
         """log pi restricted to candidate actions ``(C, dim)`` and normalized there, ``(B, C)``."""
-        apart = (self.to_unit(candidates) - self.unit(obs)[:, None]) / self.log_std.exp()
+        mean = self.unit(obs, normalized=normalized)[:, None]
+        apart = (self.to_unit(candidates) - mean) / self.log_std.exp()
         return (-0.5 * apart.square().sum(-1)).log_softmax(-1)
 
     def log_prob(self, obs: Tensor, act: Tensor) -> Tensor:

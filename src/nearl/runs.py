@@ -165,7 +165,9 @@ class Run:
         seeds = np.random.SeedSequence(settings.seed).generate_state(settings.n_envs)
 
         def make(seed: int) -> Callable[[], gym.Env[Any, Any]]:
-            return lambda: Replayable(Monitor(gym.make(settings.env, disable_env_checker=True)), seed=seed)
+            return lambda: Replayable(
+                Monitor(gym.make(settings.env, disable_env_checker=True)), seed=seed
+            )
 
         env = DummyVecEnv([make(int(seed)) for seed in seeds])
         return ALGORITHMS[settings.algo](

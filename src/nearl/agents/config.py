@@ -44,10 +44,12 @@ class NNACConfig:
     # Learning
     learning_rate: float = 5e-4
     batch_size: int = 32
-    train_freq: int = 1  # environment steps between trainings
+    train_freq: int = 1  # environment steps between trainings, at least
+    train_growth: float = 0.0  # the same as a share of the stored transitions
     gradient_steps: int = 1  # per training
     learning_starts: int = 1
     error_scale: Literal["none", "std", "rms"] = "none"
+    error_clip: float | None = None  # scaled errors are clipped to +- this
     entropy: float = 0.0
     average: float = 0.0  # decay of the averaged policy that acts greedily; 0 is off
 
@@ -65,6 +67,8 @@ class NNACConfig:
             "batch_size": self.batch_size >= 1,
             "train_freq": self.train_freq >= 1,
             "gradient_steps": self.gradient_steps >= 1,
+            "train_growth": self.train_growth >= 0,
+            "error_clip": self.error_clip is None or self.error_clip > 0,
             "learning_starts": self.learning_starts >= 1,
             "entropy": self.entropy >= 0,
             "average": 0.0 <= self.average < 1.0,

@@ -140,19 +140,23 @@ class GraphLearner(Learner):
         shape = (config.gradient_steps, config.batch_size)
         slots = torch.randint(len(memory), shape, generator=self.generator)
         values = self.graph.action_values(slots.flatten()).view(*shape, -1)  # (G, B, C)
-        advantages = values - values.mean(-1, keepdim=True)
-        scaled = scaled_errors(advantages.flatten(1), config.error_scale).view(values.shape)
-        obs = memory.column("obs", slots).float()
+        centered = values - values.mean(-1, keepdim=True)
+        scaled = scaled_errors(centered.flatten(1), config.error_scale).view(values.shape)
+        obs = actor.normalize(memory.column("obs", slots).float().flatten(2))
         for step in range(config.gradient_steps):
-            log_probs = actor.candidate_log_probs(obs[step], self.candidates)
-            self._step(all_action_loss(log_probs, scaled[step], entropy=config.entropy))
-        self._last = advantages, log_probs.detach()
+            log_probs = actor.candidate_log_probs(obs[step], self.candidates, normalized=True)
+            self._step(
+                all_action_loss(
+                    log_probs, scaled[step], entropy=config.entropy, clip=config.error_clip
+                )
+            )
+        self._last = centered, log_probs.detach()
 
     def metrics(self) -> dict[str, float]:
-        advantages, log_probs = self._last
+        centered, log_probs = self._last
         return {
             "train/value": float(self.graph.values[: len(self.experience)].mean()),
-            "train/advantage_rms": float(advantages.square().mean().sqrt()),
+            "train/advantage_rms": float(centered.square().mean().sqrt()),
             "train/entropy": float(-(log_probs.exp() * log_probs).sum(-1).mean()),
             "train/lipschitz": self.graph.lipschitz,
         }
@@ -253,7 +257,7 @@ class RolloutLearner(Learner):
             batch: Transitions = self.experience.memory.sample(
                 config.batch_size, generator=self.generator
             )
-            errors = scaled_errors(batch.td_error, config.error_scale)
+            errors = scaled_errors(batch.td_error, config.error_scale, clip=config.error_clip)
             log_probs = actor.log_prob(batch.obs.float(), batch.act)
             self._step(td_policy_loss(log_probs, errors))
         self._last = batch.td_error

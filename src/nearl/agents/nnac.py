@@ -55,6 +55,7 @@ class NNAC(BaseAlgorithm):
         **settings: Any,
     ) -> None:
         self.preset, self.config = preset, make_config(preset, settings)
+        self._trained_at = 0
         self.metric = metric
         if torch.device("cpu" if device == "auto" else device).type != "cpu":
             raise ValueError(f"NNAC's networks are tiny and run on the CPU only, got {device!r}")
@@ -194,9 +195,10 @@ class NNAC(BaseAlgorithm):
         return self.learner.choose(obs)
 
     def _train_when_due(self) -> None:
-        config, before = self.config, self.num_timesteps - self.n_envs
-        due = self.num_timesteps // config.train_freq > before // config.train_freq
-        if due and self.num_timesteps >= config.learning_starts:
+        config = self.config
+        wait = max(config.train_freq, config.train_growth * len(self.experience))
+        if self.num_timesteps >= max(config.learning_starts, self._trained_at + wait):
+            self._trained_at = self.num_timesteps
             self._update_current_progress_remaining(self.num_timesteps, self._total_timesteps)
             self.learner.train()
             self._n_updates += config.gradient_steps
@@ -278,6 +280,7 @@ class NNAC(BaseAlgorithm):
             "generator": self.generator.get_state(),
             "num_timesteps": self.num_timesteps,
             "n_updates": self._n_updates,
+            "trained_at": self._trained_at,
             "episodes": self._episode_num,
             "last_obs": self._last_obs,
             "episode_infos": list(self.ep_info_buffer or []),
@@ -296,6 +299,7 @@ class NNAC(BaseAlgorithm):
         self.rng.bit_generator.state = state["rng"]
         self.generator.set_state(state["generator"])
         self.num_timesteps, self._n_updates = state["num_timesteps"], state["n_updates"]
+        self._trained_at = state["trained_at"]
         self._episode_num, self._last_obs = state["episodes"], state["last_obs"]
         self._episode_infos = state["episode_infos"]
         if self.env is not None and state["envs"] is not None:

@@ -1,0 +1,1 @@
+"""Studies: cells to run as data, results to load, summaries to write."""

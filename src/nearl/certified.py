@@ -52,17 +52,18 @@ class CertifiedNeighbors:
         kept = np.flatnonzero(~stale)
         if len(kept):
             ids = nodes[kept]
-            lists = self.slots[ids]
-            members = self.experience.source.take(np.maximum(lists, 0).ravel())
+            table, rows = self.experience.source.table(np.maximum(self.slots[ids], 0))
             proven = _recheck(
-                keys[kept],
-                self.anchors[ids],
-                self.squared[ids],
-                lists,
-                members.reshape(*lists.shape, -1),
+                keys,
+                kept,
+                ids,
+                self.anchors,
+                self.squared,
+                self.slots,
+                table,
+                rows,
                 distances,
                 slots,
-                kept,
             )
             stale[kept[~proven]] = True
         ask = np.flatnonzero(stale)
@@ -110,25 +111,31 @@ class CertifiedNeighbors:
 
 
 @njit(cache=True)
-def _recheck(keys, anchors, squared, lists, members, distances, slots, rows):  # type: ignore[no-untyped-def]
-    """Re-rank each list for its moved key; True where the k best are proven to be in it."""
-    n, m, dim = members.shape
-    k = distances.shape[1]
-    proven = np.empty(n, dtype=np.bool_)
-    for i in range(n):
+def _recheck(  # type: ignore[no-untyped-def]
+    keys, places, nodes, anchors, squared, lists, table, rows, distances, slots
+):
+    """Re-rank the list of each node for its moved key, ``keys[place]``; fill its results.
+
+    ``table[rows[i, j]]`` is the key of list member j of ``nodes[i]``. Returns where the k best
+    are proven to be in the list.
+    """
+    m, dim, k = lists.shape[1], keys.shape[1], distances.shape[1]
+    proven = np.empty(len(nodes), dtype=np.bool_)
+    for i in range(len(nodes)):
+        place, node = places[i], nodes[i]
         moved = 0.0
         for d in range(dim):
-            step = np.float64(keys[i, d]) - np.float64(anchors[i, d])
+            step = np.float64(keys[place, d]) - np.float64(anchors[node, d])
             moved += step * step
-        best = np.full(k, np.inf)
-        who = np.full(k, np.int64(-1))
+        best, who = distances[place], slots[place]
+        best[:], who[:] = np.inf, -1
         for j in range(m):
-            slot = lists[i, j]
+            slot = lists[node, j]
             if slot < 0:
                 break
             total = 0.0
             for d in range(dim):
-                step = np.float64(keys[i, d]) - np.float64(members[i, j, d])
+                step = np.float64(keys[place, d]) - np.float64(table[rows[i, j], d])
                 total += step * step
             p = k
             while p > 0 and (total < best[p - 1] or (total == best[p - 1] and slot < who[p - 1])):
@@ -137,12 +144,11 @@ def _recheck(keys, anchors, squared, lists, members, distances, slots, rows):  #
                 for q in range(k - 1, p, -1):
                     best[q], who[q] = best[q - 1], who[q - 1]
                 best[p], who[p] = total, slot
-        # Outside the list nothing is nearer than the last member was, less the movement.
-        floor = (np.sqrt(squared[i, m - 1]) - np.sqrt(moved)) * (1.0 - 1e-9)
-        proven[i] = who[k - 1] >= 0 and np.sqrt(best[k - 1]) < floor
         for q in range(k):
-            distances[rows[i], q] = np.sqrt(best[q])
-            slots[rows[i], q] = who[q]
+            best[q] = np.sqrt(best[q])
+        # Outside the list nothing is nearer than the last member was, less the movement.
+        floor = (np.sqrt(squared[node, m - 1]) - np.sqrt(moved)) * (1.0 - 1e-9)
+        proven[i] = who[k - 1] >= 0 and best[k - 1] < floor
     return proven
 
 

@@ -140,7 +140,7 @@ class NNCritic:
     def _memoized(
         self, obs: Tensor, left: Tensor, slots: Tensor | None, after: Tensor, policy: Policy
     ) -> tuple[Tensor, Tensor]:
-        """V of ``obs`` with ``left`` steps, and V of the next states of ``slots`` with ``after``."""
+        """V of ``obs`` with ``left`` steps, and of the next states of ``slots`` with ``after``."""
         memory = self.experience.memory
         deepest = int(left.max()) if left.numel() else 0
         shape = left.shape

@@ -12,23 +12,53 @@ from torch import Tensor
 
 from nearl.memory import TransitionMemory
 from nearl.metrics import Metric, Standardized
-from nearl.neighbors import NeighborIndex, Neighbors, TorchBruteForce, make_index
+from nearl.neighbors import NeighborIndex, Neighbors, StoredKeys, TorchBruteForce, make_index
 from nearl.neighbors.base import ArrayIndex
 
+KEY_BYTES = 64 * 2**20  # up to here keys are kept; beyond, they are made again when needed
 
-class MemoryKeys:
-    """The index's view of exact keys: made from the memory's own columns, so none is kept twice."""
+
+class Keys:
+    """Exact keys of stored transitions by slot, for the index and for whoever checks its answers.
+
+    A small memory keeps them in an array. A large one makes them from its own columns each time,
+    so that no transition is held twice; that needs a metric which gives the same key whatever
+    the batch, as the elementwise ones do.
+    """
 
     def __init__(self, memory: TransitionMemory, metric: Metric) -> None:
         self._memory, self._metric = memory, metric
+        self._kept: StoredKeys | None = StoredKeys(metric.dim)
+        self._elementwise = hasattr(metric, "weights")
 
     def take(self, slots: NDArray[np.int64]) -> NDArray[np.float32]:
+        if self._kept is not None:
+            return self._kept.take(slots)
         index = torch.from_numpy(slots)
         obs, act = (self._memory.column(name, index) for name in ("obs", "act"))
-        return self._metric.embed(obs, act).numpy()
+        keys: NDArray[np.float32] = self._metric.embed(obs, act).numpy()
+        return keys
+
+    def table(self, slots: NDArray[np.int64]) -> tuple[NDArray[np.float32], NDArray[np.int64]]:
+        """An array of keys and the rows in it of ``slots``, without copying where possible."""
+        if self._kept is not None:
+            return self._kept.rows, slots
+        return self.take(slots.ravel()), np.arange(slots.size).reshape(slots.shape)
 
     def put(self, slots: NDArray[np.int64], keys: NDArray[np.float32]) -> None:
-        """Nothing to do: the memory already holds them."""
+        """Nothing to do when the index tells of a key: it came from here."""
+
+    def keep(self, slots: NDArray[np.int64], keys: NDArray[np.float32]) -> None:
+        """Take in keys of transitions just stored, or made anew."""
+        if self._kept is not None:
+            if self._elementwise and len(self._memory) * self._metric.dim * 4 > KEY_BYTES:
+                self._kept = None
+            else:
+                self._kept.put(slots, keys)
+
+    @property
+    def nbytes(self) -> int:
+        return 0 if self._kept is None else self._kept.nbytes
 
 
 class Experience:
@@ -46,12 +76,10 @@ class Experience:
                 f"only index='brute' serves it, got {index!r}"
             )
         self.on_host = memory.device.type == "cpu" and memory.members is None and pairwise is None
-        self.source = MemoryKeys(memory, metric)
+        self.source = Keys(memory, metric)
         self.index: NeighborIndex
         if self.on_host:
-            # Only elementwise metrics give the same key whatever the batch they are in.
-            shared = self.source if hasattr(metric, "weights") else None
-            self.index = make_index(index, metric.dim, keys=shared)
+            self.index = make_index(index, metric.dim, keys=self.source)
         else:
             self.index = TorchBruteForce(
                 metric.dim, device=memory.device, population=memory.members, distances=pairwise
@@ -95,7 +123,10 @@ class Experience:
                     self._indexed = max(0, memory.total - memory.capacity)
         if self._indexed < memory.total:
             slots = self._slots(self._indexed, memory.total)
-            self.index.add(slots, self.keys(self._all(slots)))
+            keys = self.keys(self._all(slots))
+            if self.on_host:
+                self.source.keep(slots.numpy(), keys.numpy())
+            self.index.add(slots, keys)
             self._indexed = memory.total
 
     def _observe(self, metric: Standardized, until: int) -> None:
@@ -135,7 +166,7 @@ class Experience:
     @property
     def nbytes(self) -> int:
         """Bytes held beside the memory's columns."""
-        return int(self.index.nbytes)
+        return int(self.index.nbytes) + self.source.nbytes
 
     def state_dict(self) -> dict[str, Any]:
         metric = self.metric.state_dict() if isinstance(self.metric, Standardized) else None

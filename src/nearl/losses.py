@@ -41,7 +41,8 @@ def all_action_loss(
         mean = torch.linalg.vecdot(probs.detach(), advantages)
         advantages = (advantages - mean[:, None]).clamp_(-clip, clip)
     gains = advantages - entropy * log_probs  # -log pi is what the entropy averages
-    return -torch.linalg.vecdot(probs, gains).mean()
+    objective: Tensor = torch.linalg.vecdot(probs, gains).mean()
+    return -objective
 
 
 @torch.no_grad()

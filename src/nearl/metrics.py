@@ -60,9 +60,11 @@ class ActionCode:
 
     def __call__(self, act: Tensor) -> Tensor:
         if self.n_actions is None:
-            return act.float() if self.span is None else act.float() / self.span.to(act.device)
+            plain: Tensor = act.to(torch.float32)
+            return plain if self.span is None else plain / self.span.to(act.device)
         if self.one_hot:
-            return self._corners.to(act.device)[act.long()]
+            corners: Tensor = self._corners.to(act.device)
+            return corners[act.long()]
         return act.unsqueeze(-1).to(torch.float32)
 
 

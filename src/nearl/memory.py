@@ -8,6 +8,7 @@ from typing import Any, NamedTuple
 
 import numpy as np
 import torch
+from numpy.typing import NDArray
 from torch import Tensor
 
 from nearl.saving import load_state, save_state
@@ -81,6 +82,11 @@ class TransitionMemory:
     def __getitem__(self, name: str) -> Tensor:
         """A column as a view of its filled part, ``(..., len(self), ...)``."""
         return self._columns[name].narrow(len(self.lead), 0, len(self))
+
+    def array(self, name: str) -> NDArray[Any]:
+        """A column of a memory on the CPU as a NumPy view of all its rows, filled or not."""
+        view: NDArray[Any] = self._writable[name]
+        return view
 
     @property
     def nbytes(self) -> int:

@@ -19,7 +19,6 @@ from nearl.critic import NNCritic
 from nearl.experience import Experience
 from nearl.graph import CandidateGraph
 from nearl.losses import all_action_loss, move_average, scaled_errors, td_policy_loss
-from nearl.memory import Transitions
 from nearl.metrics import Standardized
 from nearl.networks import CategoricalActor, on_host
 
@@ -252,15 +251,13 @@ class RolloutLearner(Learner):
         return means
 
     def train(self) -> None:
-        config, actor = self.config, self.policy.actor
+        config, actor, memory = self.config, self.policy.actor, self.experience.memory
         for _ in range(config.gradient_steps):
-            batch: Transitions = self.experience.memory.sample(
-                config.batch_size, generator=self.generator
-            )
-            errors = scaled_errors(batch.td_error, config.error_scale, clip=config.error_clip)
-            log_probs = actor.log_prob(batch.obs.float(), batch.act)
-            self._step(td_policy_loss(log_probs, errors))
-        self._last = batch.td_error
+            slots = torch.randint(len(memory), (config.batch_size,), generator=self.generator)
+            obs, act, stored = (memory.column(name, slots) for name in ("obs", "act", "td_error"))
+            errors = scaled_errors(stored, config.error_scale, clip=config.error_clip)
+            self._step(td_policy_loss(actor.log_prob(obs.float(), act), errors))
+        self._last = stored
 
     def metrics(self) -> dict[str, float]:
         return {

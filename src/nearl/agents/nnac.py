@@ -26,6 +26,7 @@ from nearl.agents.policy import ActorPolicy
 from nearl.experience import Experience
 from nearl.memory import TransitionMemory
 from nearl.metrics import ActionCode, Metric, Standardized, WeightedL2
+from nearl.networks import CategoricalActor, on_host
 from nearl.saving import CorruptFileError, load_state, save_state, write_atomically
 
 
@@ -95,6 +96,8 @@ class NNAC(BaseAlgorithm):
             std=config.std,
         )
         discrete = isinstance(act_space, spaces.Discrete)
+        average = self.policy.average
+        self._greedy = on_host(average) if isinstance(average, CategoricalActor) else None
         obs_shape = self.observation_space.shape
         act_shape = act_space.shape
         assert obs_shape is not None and act_shape is not None
@@ -126,6 +129,24 @@ class NNAC(BaseAlgorithm):
             self.rng, self.generator = np.random.default_rng(), torch.Generator()
         self.rng.bit_generator.state = np.random.default_rng(sequence).bit_generator.state
         self.generator.manual_seed(int(sequence.generate_state(1)[0]))
+
+    def predict(
+        self,
+        observation: Any,
+        state: Any = None,
+        episode_start: Any = None,
+        deterministic: bool = False,
+    ) -> tuple[Any, Any]:
+        """SB3's ``predict``; greedy discrete actions are found in NumPy, several times faster."""
+        shape = self.observation_space.shape
+        if (
+            deterministic
+            and self._greedy is not None
+            and isinstance(observation, np.ndarray)
+            and observation.shape[1:] == shape
+        ):
+            return self._greedy(observation).argmax(1), state
+        return super().predict(observation, state, episode_start, deterministic)
 
     # -- learning --------------------------------------------------------------------------------
 
@@ -220,7 +241,14 @@ class NNAC(BaseAlgorithm):
     # -- saving ----------------------------------------------------------------------------------
 
     def _excluded_save_params(self) -> list[str]:
-        return [*super()._excluded_save_params(), "experience", "learner", "rng", "generator"]
+        return [
+            *super()._excluded_save_params(),
+            "experience",
+            "learner",
+            "rng",
+            "generator",
+            "_greedy",
+        ]
 
     def _get_torch_save_params(self) -> tuple[list[str], list[str]]:
         return ["policy", "policy.optimizer"], []

@@ -53,7 +53,7 @@ class CandidateGraph(NeighborGraph):
             old = np.concatenate([np.arange(self._known), starts])
             stale = (written[self.near[old]] & (self.near[old] >= 0)).any((1, 2))
             lost = np.union1d(lost, old[stale])
-        keys = host(self.experience.keys(torch.from_numpy(change.slots)))
+        keys = self.experience.source.take(change.slots)
         known = slice(0, self._known)
         self._insert(self._keys[known], self.squared[known], self.near[known], keys, change.slots)
         squared, near = self.squared[starts], self.near[starts]

@@ -34,12 +34,15 @@ class NodeTable:
     def __init__(self, memory: TransitionMemory) -> None:
         self.memory, self.capacity = memory, memory.capacity
         self.source = np.full(memory.capacity, -1, dtype=np.int64)  # node of each slot's state
+        self._starts: Ints | None = None
         self._total = 0
 
     def starts(self) -> Ints:
         """Nodes of states that no stored transition leads into."""
-        own = np.flatnonzero(self.source[: len(self.memory)] >= self.capacity)
-        return own + self.capacity
+        if self._starts is None:
+            own = np.flatnonzero(self.source[: len(self.memory)] >= self.capacity)
+            self._starts = own + self.capacity
+        return self._starts
 
     def age(self, nodes: Ints) -> Ints:
         """How many transitions were written after those of the nodes."""
@@ -64,27 +67,31 @@ class NodeTable:
         oldest = max(0, memory.total - capacity)
         counts = np.arange(max(self._total, oldest), memory.total)
         slots = counts % capacity
-        fresh = np.zeros(capacity, dtype=bool)
-        fresh[slots] = True
-        replaced = counts >= capacity
-        # States that follow an overwritten transition lose their node to the new next state.
-        gone = slots[replaced]
-        heirs = (gone + memory.streams) % capacity
-        orphaned = (self.source[heirs] == gone) & ~fresh[heirs]
-        moved_from, moved_to = gone[orphaned], heirs[orphaned] + capacity
-        self.source[heirs[orphaned]] = moved_to
+        nowhere = np.zeros(0, dtype=np.int64)
+        moved_from, moved_to = nowhere, nowhere
+        replaced = len(counts) > 0 and memory.total > capacity
+        if replaced:
+            # States that follow an overwritten transition lose their node to the new next state.
+            fresh = np.zeros(capacity, dtype=bool)
+            fresh[slots] = True
+            gone = slots[counts >= capacity]
+            heirs = (gone + memory.streams) % capacity
+            orphaned = (self.source[heirs] == gone) & ~fresh[heirs]
+            moved_from, moved_to = gone[orphaned], heirs[orphaned] + capacity
+            self.source[heirs[orphaned]] = moved_to
         # A state that a stored transition leads into shares that transition's node.
         before = (slots - memory.streams) % capacity
         known = counts - memory.streams >= oldest
         known[known] = self._continues(before[known], slots[known])
         self.source[slots] = np.where(known, before, slots + capacity)
         self._total = memory.total
-        nodes = np.concatenate([slots, slots[~known] + capacity])
-        return Change(slots, bool(replaced.any()), nodes, moved_from, moved_to)
+        starts = slots[~known] + capacity
+        if replaced or len(starts):
+            self._starts = None
+        return Change(slots, replaced, np.concatenate([slots, starts]), moved_from, moved_to)
 
     def _continues(self, before: Ints, slots: Ints) -> NDArray[np.bool_]:
-        memory, first, then = self.memory, torch.from_numpy(before), torch.from_numpy(slots)
-        over = memory.column("terminated", first) | memory.column("truncated", first)
-        same = memory.column("next_obs", first) == memory.column("obs", then)
-        result: NDArray[np.bool_] = (same.flatten(1).all(1) & ~over).numpy()
+        over = self.memory.array("terminated")[before] | self.memory.array("truncated")[before]
+        same = self.memory.array("next_obs")[before] == self.memory.array("obs")[slots]
+        result: NDArray[np.bool_] = same.all(axis=tuple(range(1, same.ndim))) & ~over
         return result

@@ -23,7 +23,7 @@ class AutoIndex(ArrayIndex):
     """
 
     def __init__(
-        self, dim: int, *, keys: KeySource | None = None, start: int = 2048, budget: int = 2**30
+        self, dim: int, *, keys: KeySource | None = None, start: int = 2048, budget: int = 2**26
     ) -> None:
         super().__init__(dim)
         self._source = keys

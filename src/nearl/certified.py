@@ -52,7 +52,13 @@ class CertifiedNeighbors:
         kept = np.flatnonzero(~stale)
         if len(kept):
             ids = nodes[kept]
-            table, rows = self.experience.source.table(np.maximum(self.slots[ids], 0))
+            table = self.experience.source.kept
+            if table is not None:
+                rows, at = self.slots, ids
+            else:  # a large memory: fetch the members' keys
+                rows = np.arange(len(ids) * self.length).reshape(-1, self.length)
+                table = self.experience.source.take(np.maximum(self.slots[ids], 0).ravel())
+                at = np.arange(len(ids))
             proven = _recheck(
                 keys,
                 kept,
@@ -62,6 +68,7 @@ class CertifiedNeighbors:
                 self.slots,
                 table,
                 rows,
+                at,
                 distances,
                 slots,
             )
@@ -112,30 +119,40 @@ class CertifiedNeighbors:
 
 @njit(cache=True)
 def _recheck(  # type: ignore[no-untyped-def]
-    keys, places, nodes, anchors, squared, lists, table, rows, distances, slots
+    keys, places, nodes, anchors, squared, lists, table, rows, at, distances, slots
 ):
     """Re-rank the list of each node for its moved key, ``keys[place]``; fill its results.
 
-    ``table[rows[i, j]]`` is the key of list member j of ``nodes[i]``. Returns where the k best
-    are proven to be in the list.
+    ``table[rows[at[i], j]]`` is the key of list member j of ``nodes[i]``. Returns where the k
+    best are proven to be in the list.
     """
     m, dim, k = lists.shape[1], keys.shape[1], distances.shape[1]
-    proven = np.empty(len(nodes), dtype=np.bool_)
+    proven = np.zeros(len(nodes), dtype=np.bool_)
     for i in range(len(nodes)):
         place, node = places[i], nodes[i]
         moved = 0.0
         for d in range(dim):
             step = np.float64(keys[place, d]) - np.float64(anchors[node, d])
             moved += step * step
+        moved = np.sqrt(moved)
         best, who = distances[place], slots[place]
         best[:], who[:] = np.inf, -1
         for j in range(m):
+            # Neither this member nor any later one, nor any point outside the list, is nearer
+            # than this: what it was, less the movement.
+            floor = (np.sqrt(squared[node, j]) - moved) * (1.0 - 1e-9)
+            if who[k - 1] >= 0 and floor > 0 and best[k - 1] < floor * floor * (1.0 - 1e-9):
+                proven[i] = True
+                break
             slot = lists[node, j]
-            if slot < 0:
+            if slot < 0:  # the list holds all points there are
+                proven[i] = who[k - 1] >= 0
+                break
+            if j == m - 1:
                 break
             total = 0.0
             for d in range(dim):
-                step = np.float64(keys[place, d]) - np.float64(table[rows[i, j], d])
+                step = np.float64(keys[place, d]) - np.float64(table[rows[at[i], j], d])
                 total += step * step
             p = k
             while p > 0 and (total < best[p - 1] or (total == best[p - 1] and slot < who[p - 1])):
@@ -146,9 +163,6 @@ def _recheck(  # type: ignore[no-untyped-def]
                 best[p], who[p] = total, slot
         for q in range(k):
             best[q] = np.sqrt(best[q])
-        # Outside the list nothing is nearer than the last member was, less the movement.
-        floor = (np.sqrt(squared[node, m - 1]) - np.sqrt(moved)) * (1.0 - 1e-9)
-        proven[i] = who[k - 1] >= 0 and best[k - 1] < floor
     return proven
 
 

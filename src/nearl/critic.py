@@ -146,18 +146,24 @@ class NNCritic:
         shape = left.shape
         if deepest == 0:
             return torch.zeros(shape), torch.zeros(shape)
-        distances, first = self.experience.nearest(obs, policy(obs), self.neighbors)  # (B, M)
-        roots = first.numpy() if slots is None else np.append(first.numpy(), slots.numpy())
+        keys = host(self.experience.metric.embed(obs, policy(obs)))
+        if slots is None:
+            squared, first = self.experience.search(keys, self.neighbors)  # (B, M)
+            far_first, roots = np.sqrt(squared), first
+        else:  # states of stored transitions are remembered too, as nodes of their own
+            nodes = slots.numpy() + memory.capacity
+            far_first, first = self._certified.nearest(nodes, keys)
+            roots = np.append(first, slots.numpy())
         reached, near, far = self._discover(roots.ravel(), deepest - 1, policy)
         place = np.full(len(memory), len(reached))  # slots with no future share the last row, 0
         place[reached] = np.arange(len(reached))
-        reward = memory["reward"].numpy()
-        gains = reward[near] + self.lipschitz * far  # (S, k)
+        reward, bonus = memory.array("reward"), self.lipschitz
+        gains = reward[near] + bonus * far  # (S, k)
         levels = _sweep(gains, place[near], self.gamma, deepest)  # (deepest, S + 1)
         depth = left.numpy() - 1
-        ahead = levels[np.maximum(depth, 0)[:, None], place[first.numpy()]]
-        start = reward[first.numpy()] + self.lipschitz * distances.numpy() + self.gamma * ahead
-        value = np.where(depth < 0, 0.0, start.min(1))
+        ahead = levels[np.maximum(depth, 0)[:, None], place[first]]
+        value = (reward[first] + bonus * far_first + self.gamma * ahead).min(1)
+        value = np.where(depth < 0, 0.0, value)
         next_value = np.zeros(0) if slots is None else levels[after.numpy(), place[slots.numpy()]]
         return torch.from_numpy(value).float(), torch.from_numpy(next_value).float()
 

@@ -39,11 +39,10 @@ class Keys:
         keys: NDArray[np.float32] = self._metric.embed(obs, act).numpy()
         return keys
 
-    def table(self, slots: NDArray[np.int64]) -> tuple[NDArray[np.float32], NDArray[np.int64]]:
-        """An array of keys and the rows in it of ``slots``, without copying where possible."""
-        if self._kept is not None:
-            return self._kept.rows, slots
-        return self.take(slots.ravel()), np.arange(slots.size).reshape(slots.shape)
+    @property
+    def kept(self) -> NDArray[np.float32] | None:
+        """The array of keys by slot, where there is one."""
+        return None if self._kept is None else self._kept.rows
 
     def put(self, slots: NDArray[np.int64], keys: NDArray[np.float32]) -> None:
         """Nothing to do when the index tells of a key: it came from here."""

@@ -10,7 +10,10 @@ import gymnasium as gym
 import numpy as np
 import torch
 from rich.table import Table
+from scipy.spatial import cKDTree
+from torch import Tensor
 
+from nearl import ActionCode, WeightedL2
 from nearl.bench.reference import PlainCritic
 from nearl.bench.transitions import collect
 from nearl.networks import CategoricalActor
@@ -69,22 +72,22 @@ def time_plain_steps(data: dict[str, Any], size: int, count: int, seed: int) -> 
         name: np.concatenate([column[:size], column[:count]]) for name, column in data.items()
     }
     memory["td_error"] = rng.normal(size=size + count)
-    scale = np.sqrt(np.array([0.25, 0.25, 0.25, 0.25, 1.0], dtype=np.float32))
+    metric = WeightedL2([0.25] * 4, 1.0, ActionCode.scalar(2))
 
-    def embed(obs: Any, act: Any) -> Any:
-        return np.append(obs, act) * scale
-
-    def sample(obs: Any) -> Any:
-        with torch.no_grad():
-            return torch.multinomial(actor.probabilities(obs), 1)
+    @torch.no_grad()
+    def sample(obs: Tensor) -> Tensor:
+        return torch.multinomial(actor.probabilities(obs), 1)[:, 0]
 
     obs, _ = env.reset(seed=seed)
     started = time.perf_counter()
     for stored in range(size, size + count):
-        act = int(sample(torch.from_numpy(obs[None]))[0, 0])
+        act = int(sample(torch.from_numpy(obs)[None])[0])
         next_obs, reward, terminated, truncated, _ = env.step(act)
-        keys = np.concatenate([memory["obs"][:stored], memory["act"][:stored]], 1) * scale
-        critic = PlainCritic(memory, keys, embed, sample, lipschitz=7.0, gamma=0.99)
+        keys = metric.embed(
+            torch.from_numpy(memory["obs"][:stored]), torch.from_numpy(memory["act"][:stored, 0])
+        )
+        tree = cKDTree(keys.numpy())
+        critic = PlainCritic(memory, tree, metric, sample, lipschitz=7.0, gamma=0.99)
         error = critic.td_error(obs, float(reward), next_obs, terminated, HORIZON)
         row = (obs, act, reward, next_obs, terminated, error)
         names = ("obs", "act", "reward", "next_obs", "terminated", "td_error")

@@ -8,39 +8,44 @@ import numpy as np
 import torch
 from numpy.typing import NDArray
 from scipy.spatial import cKDTree
+from torch import Tensor
+
+from nearl.critic import Policy
+from nearl.metrics import Metric
 
 
 class PlainCritic:
-    """NNFuncApprox by recursion: a policy forward and a KD-tree query per level (M = 1)."""
+    """NNFuncApprox by recursion: a policy forward and a KD-tree query per level (M = 1).
+
+    It gets the same policy and metric as ``NNCritic``; building the tree is the caller's.
+    """
 
     def __init__(
         self,
-        data: dict[str, NDArray[Any]],
-        keys: NDArray[np.float32],
-        embed: Any,
-        policy: Any,
+        data: dict[str, Any],
+        tree: cKDTree,
+        metric: Metric,
+        policy: Policy,
         *,
         lipschitz: float,
         gamma: float,
-        stop_at_terminal: bool = True,
     ) -> None:
-        self.data, self.embed, self.policy = data, embed, policy
-        self.tree = cKDTree(keys)
-        self.lipschitz, self.gamma, self.stop = lipschitz, gamma, stop_at_terminal
+        self.data, self.tree, self.metric, self.policy = data, tree, metric, policy
+        self.lipschitz, self.gamma = lipschitz, gamma
 
     def value(self, obs: NDArray[np.float32], n: int) -> float:
         if n == 0:
             return 0.0
-        with torch.no_grad():
-            act = self.policy(torch.from_numpy(obs[None]))[0].numpy()
-        distance, slot = self.tree.query(self.embed(obs, act))
+        state = torch.from_numpy(obs)[None]
+        key: Tensor = self.metric.embed(state, self.policy(state))
+        distance, slot = self.tree.query(key[0].numpy())
         value = float(self.data["reward"][slot]) + self.lipschitz * float(distance)
-        if self.stop and self.data["terminated"][slot]:
-            return value
-        return value + self.gamma * self.value(self.data["next_obs"][slot], n - 1)
+        if not self.data["terminated"][slot]:
+            value += self.gamma * self.value(self.data["next_obs"][slot], n - 1)
+        return value
 
     def td_error(
         self, obs: Any, reward: float, next_obs: Any, terminated: bool, horizon: int
     ) -> float:
-        after = 0.0 if self.stop and terminated else self.value(next_obs, horizon - 1)
+        after = 0.0 if terminated else self.value(next_obs, horizon - 1)
         return reward + self.gamma * after - self.value(obs, horizon)

@@ -4,11 +4,14 @@ import numpy as np
 import pytest
 import reference
 import torch
+from gymnasium import spaces
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from nearl import ActionCode, CandidateGraph, Experience, NNCritic, TransitionMemory, WeightedL2
-from nearl.agents.walk import flat, walk
+from nearl.agents.compiled import CompiledSteps
+from nearl.agents.policy import ActorPolicy
+from nearl.agents.walk import host_actor, walk
 from nearl.losses import all_action_loss, move_average, scaled_errors, td_policy_loss
 from nearl.networks import CategoricalActor, GaussianActor, on_host
 
@@ -145,14 +148,14 @@ def test_the_compiled_rollout_equals_the_critic(seed, horizon, stop):
         squared[:, 0],
         left,
         memory["reward"].numpy(),
-        memory["terminated"].numpy() & stop,
+        memory["terminated"].numpy(),
+        stop,
         memory["next_obs"].numpy(),
         graph.near,
         graph.squared,
         0.8,
         0.99,
-        *flat(actor),
-        False,
+        host_actor(actor),
         rng.random((horizon, 6)),
     )
     np.testing.assert_allclose(found, expected, atol=1e-4)
@@ -177,13 +180,67 @@ def test_the_compiled_rollout_samples_the_policy():
         np.full(20_000, 2),
         memory["reward"].numpy(),
         never,
+        True,
         memory["next_obs"].numpy(),
         graph.near,
         graph.squared,
         0.0,
         1.0,
-        *flat(actor),
-        False,
+        host_actor(actor),
         np.random.default_rng(0).random((2, 20_000)),
     )
     assert values.mean() == pytest.approx(0.75, abs=0.015)  # five standard errors
+
+
+@pytest.mark.parametrize("squash", [True, False])
+@pytest.mark.parametrize("kind", ["categorical", "gaussian", "taken"])
+def test_compiled_steps_equal_torch(kind, squash):
+    """Autograd and Adam, or the compiled loop: the same parameters, average and moments."""
+    settings = {"entropy": 0.1, "clip": 0.5} if kind != "taken" else {}
+    box = kind == "gaussian"
+    space = spaces.Box(np.array([-2.0, 0.0], "f4"), np.array([2.0, 1.0], "f4"))
+    candidates = torch.rand(6, 2) if box else torch.arange(4)
+    policies = []
+    for _ in range(2):
+        torch.manual_seed(0)
+        policies.append(
+            ActorPolicy(
+                spaces.Box(-1, 1, (3,)),
+                space if box else spaces.Discrete(4),
+                lambda _: 1e-2,
+                hidden=(16, 8),
+                squash=squash,
+            )
+        )
+    plain, fast = policies
+    compiled = CompiledSteps(fast)
+    updates = 0
+    for _ in range(3):
+        obs, values = torch.randn(5, 32, 3), torch.randn(5, 32, 6 if box else 4)
+        act, errors = torch.randint(4, (5, 32)), torch.randn(5, 32)
+        for g in range(5):
+            if kind == "taken":
+                loss = td_policy_loss(plain.actor.log_prob(obs[g], act[g]), errors[g])
+            else:
+                log_probs = plain.actor.candidate_log_probs(obs[g], candidates)
+                loss = all_action_loss(log_probs, values[g], **settings)
+            plain.optimizer.zero_grad()
+            loss.backward()
+            plain.optimizer.step()
+            decay = min(0.9, (updates + g + 1) / (updates + g + 11))
+            move_average(list(plain.average.parameters()), list(plain.actor.parameters()), decay)
+        if kind == "taken":
+            compiled.taken(obs, act, errors, decay=0.9, updates=updates)
+        else:
+            compiled.candidates(obs, values, candidates, decay=0.9, updates=updates, **settings)
+        updates += 5
+        # As after a load: the optimizer gets new tensors, which the loop must take up.
+        fast.optimizer.load_state_dict(fast.optimizer.state_dict())
+    close = {"atol": 2e-4, "rtol": 2e-3}
+    for a, b in zip(plain.parameters(), fast.parameters(), strict=True):
+        torch.testing.assert_close(a, b, **close)
+    for a, b in zip(plain.actor.parameters(), fast.actor.parameters(), strict=True):
+        for name in ("step", "exp_avg", "exp_avg_sq"):
+            torch.testing.assert_close(
+                plain.optimizer.state[a][name], fast.optimizer.state[b][name], **close
+            )

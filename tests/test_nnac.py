@@ -217,6 +217,21 @@ def test_a_time_limit_is_not_a_termination():
     assert not torch.equal(memory["next_obs"][19], memory["obs"][20])
 
 
+@pytest.mark.parametrize("preset", ["default", "rollout"])
+def test_acting_follows_the_policy_as_it_learns(preset):
+    """What acts is what is trained: sampled actions have the network's probabilities."""
+    for compiled in (True, False):
+        model = NNAC("MlpPolicy", "CartPole-v1", preset=preset, seed=2, compiled=compiled)
+        model.learn(600)
+        obs = np.tile(np.array([[0.5, 1.0, 0.1, -0.5]], np.float32), (20_000, 1))
+        with torch.no_grad():
+            expected = model.policy.actor.probabilities(torch.from_numpy(obs[:1]))[0, 1].item()
+        assert abs(expected - 0.5) > 0.01 or preset == "rollout"
+        assert model.act(obs).mean() == pytest.approx(expected, abs=0.018)
+        greedy, _ = model.predict(obs[:1], deterministic=True)
+        assert greedy[0] == model.policy.average.mode(torch.from_numpy(obs[:1])).item()
+
+
 def test_default_learns_cartpole():
     """Not a benchmark: one seed, far past the median time to solve."""
     model = NNAC("MlpPolicy", "CartPole-v1", seed=1).learn(8000)

@@ -11,7 +11,7 @@ from numpy.typing import NDArray
 from torch import Tensor
 
 from nearl.memory import TransitionMemory
-from nearl.metrics import Metric, Standardized
+from nearl.metrics import Metric, Standardized, WeightedL2
 from nearl.neighbors import NeighborIndex, Neighbors, StoredKeys, TorchBruteForce, make_index
 from nearl.neighbors.base import ArrayIndex
 
@@ -29,14 +29,13 @@ class Keys:
     def __init__(self, memory: TransitionMemory, metric: Metric) -> None:
         self._memory, self._metric = memory, metric
         self._kept: StoredKeys | None = StoredKeys(metric.dim)
-        self._elementwise = hasattr(metric, "weights")
+        self.elementwise = isinstance(metric, WeightedL2 | Standardized)
 
     def take(self, slots: NDArray[np.int64]) -> NDArray[np.float32]:
         if self._kept is not None:
             return self._kept.take(slots)
-        index = torch.from_numpy(slots)
-        obs, act = (self._memory.column(name, index) for name in ("obs", "act"))
-        keys: NDArray[np.float32] = self._metric.embed(obs, act).numpy()
+        obs, act = (self._memory.array(name)[slots] for name in ("obs", "act"))
+        keys: NDArray[np.float32] = self._metric.embed(obs, act)  # type: ignore[assignment, arg-type]
         return keys
 
     @property
@@ -50,7 +49,7 @@ class Keys:
     def keep(self, slots: NDArray[np.int64], keys: NDArray[np.float32]) -> None:
         """Take in keys of transitions just stored, or made anew."""
         if self._kept is not None:
-            if self._elementwise and len(self._memory) * self._metric.dim * 4 > KEY_BYTES:
+            if self.elementwise and len(self._memory) * self._metric.dim * 4 > KEY_BYTES:
                 self._kept = None
             else:
                 self._kept.put(slots, keys)
@@ -122,10 +121,13 @@ class Experience:
                     self._indexed = max(0, memory.total - memory.capacity)
         if self._indexed < memory.total:
             slots = self._slots(self._indexed, memory.total)
-            keys = self.keys(self._all(slots))
             if self.on_host:
-                self.source.keep(slots.numpy(), keys.numpy())
-            self.index.add(slots, keys)
+                rows = slots.numpy()
+                host_keys = self.embed(memory.array("obs")[rows], memory.array("act")[rows])
+                self.source.keep(rows, host_keys)
+                self.index.add(rows, host_keys)
+            else:
+                self.index.add(slots, self.keys(self._all(slots)))
             self._indexed = memory.total
 
     def _observe(self, metric: Standardized, until: int) -> None:
@@ -157,6 +159,13 @@ class Experience:
     def keys(self, slots: Tensor) -> Tensor:
         """Keys of stored transitions, ``(..., B, dim)``."""
         return self.metric.embed(self.memory.column("obs", slots), self.memory.column("act", slots))
+
+    def embed(self, obs: NDArray[Any], act: NDArray[Any]) -> NDArray[np.float32]:
+        """Keys of pairs given as arrays."""
+        if self.source.elementwise:
+            keys: NDArray[np.float32] = self.metric.embed(obs, act)  # type: ignore[assignment, arg-type]
+            return keys
+        return self.metric.embed(torch.from_numpy(obs), torch.from_numpy(act)).detach().numpy()
 
     def _all(self, slots: Tensor) -> Tensor:
         """Slots of a lockstep write, once per member."""

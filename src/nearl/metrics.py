@@ -1,17 +1,21 @@
 """Metrics turn (observation, action) pairs into keys; distance is Euclidean between keys.
 
-A user's own metric is any object with ``embed(obs, act) -> keys``. A metric that cannot embed
-implements ``distances(queries, keys)`` on concatenated (obs, act) rows instead, and only the
-brute-force index accepts it.
+The metrics here take tensors or NumPy arrays and answer in kind. A user's own metric is any object
+with ``embed(obs, act) -> keys`` for tensors. One that cannot embed returns plain rows there and
+implements ``distances(queries, keys)`` between rows, and only the brute-force index accepts it.
 """
 
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from typing import Any, Protocol, runtime_checkable
+from typing import Any, Protocol, TypeVar, runtime_checkable
 
+import numpy as np
 import torch
+from numpy.typing import NDArray
 from torch import Tensor
+
+Rows = TypeVar("Rows", Tensor, NDArray[Any])
 
 
 @runtime_checkable
@@ -58,14 +62,16 @@ class ActionCode:
         """Different actions are all equally far: ``sqrt(weight)`` apart."""
         return cls(n_actions, n_actions=n_actions, one_hot=True)
 
-    def __call__(self, act: Tensor) -> Tensor:
+    def __call__(self, act: Rows) -> Rows:
+        """Codes ``(..., dim)`` in float32."""
         if self.n_actions is None:
-            plain: Tensor = act.to(torch.float32)
-            return plain if self.span is None else plain / self.span.to(act.device)
+            plain = as_float(act)
+            return plain if self.span is None else plain / like(self.span, act)
         if self.one_hot:
-            corners: Tensor = self._corners.to(act.device)
-            return corners[act.long()]
-        return act.unsqueeze(-1).to(torch.float32)
+            index = act.long() if isinstance(act, Tensor) else act
+            corners: Rows = like(self._corners, act)[index]
+            return corners
+        return as_float(act)[..., None]
 
 
 class WeightedL2:
@@ -97,8 +103,9 @@ class WeightedL2:
     ) -> WeightedL2:
         return cls([obs_weight] * obs_dim, act_weight, code)
 
-    def embed(self, obs: Tensor, act: Tensor) -> Tensor:
-        return pairs(obs, self.code(act), self.obs_dim) * self.scale.to(obs.device)
+    def embed(self, obs: Rows, act: Rows) -> Rows:
+        keys: Rows = pairs(obs, self.code(act), self.obs_dim) * like(self.scale, obs)
+        return keys
 
 
 class Standardized:
@@ -161,10 +168,11 @@ class Standardized:
         self.center = torch.where(self.scaled, self.mean.float(), torch.zeros(self.dim))
         return True
 
-    def embed(self, obs: Tensor, act: Tensor) -> Tensor:
+    def embed(self, obs: Rows, act: Rows) -> Rows:
         rows = pairs(obs, self.code(act), self.obs_dim)
         scale = (self.weights / self.variance).sqrt()
-        return (rows - self.center.to(rows.device)) * scale.to(rows.device)
+        keys: Rows = (rows - like(self.center, obs)) * like(scale, obs)
+        return keys
 
     def state_dict(self) -> dict[str, Any]:
         names = ("count", "mean", "spread", "center", "variance")
@@ -178,12 +186,22 @@ class Standardized:
             setattr(self, name, value.clone() if isinstance(value, Tensor) else value)
 
 
-def pairs(obs: Tensor, code: Tensor, obs_dim: int) -> Tensor:
+def pairs(obs: Rows, code: Rows, obs_dim: int) -> Rows:
     """Rows ``(..., obs_dim + act_dim)`` of flattened observations and coded actions."""
-    lead = code.shape[:-1]
-    flat = obs.reshape(*lead, -1).to(torch.float32)
-    if flat.shape[-1] != obs_dim:
-        raise ValueError(
-            f"observations have {flat.shape[-1]} numbers, the metric expects {obs_dim}"
-        )
-    return torch.cat([flat, code], dim=-1)
+    lead = tuple(code.shape[:-1])
+    given = int(np.prod(obs.shape[len(lead) :], dtype=np.int64))
+    if given != obs_dim:
+        raise ValueError(f"observations have {given} numbers, the metric expects {obs_dim}")
+    flat = as_float(obs.reshape(*lead, obs_dim))
+    if isinstance(flat, Tensor):
+        return torch.cat([flat, code], dim=-1)
+    return np.concatenate([flat, code], axis=-1)
+
+
+def as_float(rows: Rows) -> Rows:
+    return rows.float() if isinstance(rows, Tensor) else rows.astype(np.float32, copy=False)
+
+
+def like(constant: Tensor, rows: Rows) -> Rows:
+    """A constant as an array, or on the device of a tensor."""
+    return constant.to(rows.device) if isinstance(rows, Tensor) else constant.numpy()

@@ -52,6 +52,7 @@ class NNACConfig:
     error_clip: float | None = None  # scaled errors are clipped to +- this
     entropy: float = 0.0
     average: float = 0.0  # decay of the averaged policy that acts greedily; 0 is off
+    compiled: bool = True  # gradient steps in one compiled loop instead of torch's autograd
 
     def __post_init__(self) -> None:
         rules = {

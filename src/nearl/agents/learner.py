@@ -11,16 +11,17 @@ import torch
 from numpy.typing import NDArray
 from torch import Tensor, nn
 
+from nearl.agents.compiled import CompiledSteps
 from nearl.agents.config import NNACConfig
 from nearl.agents.policy import ActorPolicy
-from nearl.agents.walk import flat, walk
+from nearl.agents.walk import HostActor, host_actor, sample_actions, walk
 from nearl.certified import host
 from nearl.critic import NNCritic
 from nearl.experience import Experience
 from nearl.graph import CandidateGraph
 from nearl.losses import all_action_loss, move_average, scaled_errors, td_policy_loss
 from nearl.metrics import Standardized
-from nearl.networks import CategoricalActor, on_host
+from nearl.networks import CategoricalActor
 
 Row = dict[str, NDArray[Any]]  # obs, act, reward, next_obs, terminated, truncated, each (B, ...)
 
@@ -41,22 +42,28 @@ class Learner(ABC):
         self.candidates, self.rng, self.generator = candidates, rng, generator
         self.updates = 0
         self._epoch = 0
+        self._compiled = CompiledSteps(policy) if config.compiled else None
         self._parameters = list(policy.actor.parameters())
         self._averages = list(policy.average.parameters())
-        actor = policy.actor
-        self._logits = on_host(actor) if isinstance(actor, CategoricalActor) else None
+        self._host_actor: HostActor | None = None
 
     def choose(self, states: NDArray[Any]) -> NDArray[Any]:
-        """Sample an action per state; for discrete actions in NumPy, several times faster."""
-        if self._logits is None:
+        """Sample an action per state; discrete ones in a compiled loop."""
+        actor = self.policy.actor
+        if not isinstance(actor, CategoricalActor):
             return host(self._sample(torch.from_numpy(states).float()))
-        logits = self._logits(states)
-        weights = np.exp(logits - logits.max(1, keepdims=True))
-        totals = weights.cumsum(1)
-        draws = self.rng.random(len(states)) * totals[:, -1]
-        chosen: NDArray[np.int64] = (totals <= draws[:, None]).sum(1)
-        limited: NDArray[np.int64] = np.minimum(chosen, logits.shape[1] - 1)
-        return limited
+        rows = states.reshape(len(states), -1)
+        chosen: NDArray[np.int64] = sample_actions(rows, self._actor(), self.rng.random(len(rows)))
+        return chosen
+
+    def _actor(self) -> HostActor:
+        """The categorical actor for compiled functions, made once where it shares memory."""
+        assert isinstance(self.policy.actor, CategoricalActor)
+        if self._compiled is None:
+            return host_actor(self.policy.actor)
+        if self._host_actor is None:
+            self._host_actor = host_actor(self.policy.actor, self._compiled.theta)
+        return self._host_actor
 
     def _sample(self, obs: Tensor) -> Tensor:
         with torch.no_grad():
@@ -83,6 +90,10 @@ class Learner(ABC):
         # Early on the average forgets its start faster.
         decay = min(self.config.average, self.updates / (self.updates + 10))
         move_average(self._averages, self._parameters, decay if self.config.average else 0.0)
+
+    def _moved(self) -> dict[str, Any]:
+        """How the compiled steps move the averaged policy."""
+        return {"decay": self.config.average, "updates": self.updates}
 
     def _normalize_input(self) -> None:
         """Give the actor's input the scale that the metric now uses; its function stays."""
@@ -142,17 +153,20 @@ class GraphLearner(Learner):
         centered = values - values.mean(-1, keepdim=True)
         scaled = scaled_errors(centered.flatten(1), config.error_scale).view(values.shape)
         obs = actor.normalize(memory.column("obs", slots).float().flatten(2))
-        for step in range(config.gradient_steps):
-            log_probs = actor.candidate_log_probs(obs[step], self.candidates, normalized=True)
-            self._step(
-                all_action_loss(
-                    log_probs, scaled[step], entropy=config.entropy, clip=config.error_clip
-                )
-            )
-        self._last = centered, log_probs.detach()
+        options: dict[str, Any] = {"entropy": config.entropy, "clip": config.error_clip}
+        if self._compiled is not None:
+            self._compiled.candidates(obs, scaled, self.candidates, **options, **self._moved())
+            self.updates += config.gradient_steps
+        else:
+            for states, value in zip(obs, scaled, strict=True):
+                log_probs = actor.candidate_log_probs(states, self.candidates, normalized=True)
+                self._step(all_action_loss(log_probs, value, **options))
+        self._last = centered, obs[-1]
 
     def metrics(self) -> dict[str, float]:
-        centered, log_probs = self._last
+        centered, obs = self._last
+        with torch.no_grad():
+            log_probs = self.policy.actor.candidate_log_probs(obs, self.candidates, normalized=True)
         return {
             "train/value": float(self.graph.values[: len(self.experience)].mean()),
             "train/advantage_rms": float(centered.square().mean().sqrt()),
@@ -191,7 +205,7 @@ class RolloutLearner(Learner):
             stop_at_terminal=config.stop_at_terminal,
         )
         self.graph: CandidateGraph | None = None
-        if self._logits is not None and config.neighbors == 1:
+        if isinstance(self.policy.actor, CategoricalActor) and config.neighbors == 1:
             # The neighbor of a stored state and an action is kept, so a rollout needs no search.
             self.graph = CandidateGraph(self.experience, self.candidates)
 
@@ -227,24 +241,21 @@ class RolloutLearner(Learner):
         self.experience.sync()
         states, left = np.repeat(states, copies, 0), np.repeat(left, copies)
         choices = self.choose(states)
-        actions = self.candidates[torch.from_numpy(choices)]
-        keys = self.experience.metric.embed(torch.from_numpy(states), actions)
-        squared, near = self.experience.search(keys.numpy(), 1)
-        sizes, parameters = flat(self.policy.actor)
+        keys = self.experience.embed(states, choices)
+        squared, near = self.experience.search(keys, 1)
         value: NDArray[np.float64] = walk(
             near[:, 0],
             squared[:, 0],
             left,
-            memory["reward"].numpy(),
-            memory["terminated"].numpy() & config.stop_at_terminal,
-            memory["next_obs"].numpy().reshape(len(memory), -1),
+            memory.array("reward"),
+            memory.array("terminated"),
+            config.stop_at_terminal,
+            memory.array("next_obs").reshape(memory.capacity, -1),
             self.graph.near,
             self.graph.squared,
             self.critic.lipschitz,
             config.gamma,
-            sizes,
-            parameters,
-            config.squash,
+            self._actor(),
             self.rng.random((config.horizon, len(states))),
         )
         means: NDArray[np.float64] = value.reshape(-1, copies).mean(1)
@@ -252,11 +263,18 @@ class RolloutLearner(Learner):
 
     def train(self) -> None:
         config, actor, memory = self.config, self.policy.actor, self.experience.memory
-        for _ in range(config.gradient_steps):
-            slots = torch.randint(len(memory), (config.batch_size,), generator=self.generator)
-            obs, act, stored = (memory.column(name, slots) for name in ("obs", "act", "td_error"))
-            errors = scaled_errors(stored, config.error_scale, clip=config.error_clip)
-            self._step(td_policy_loss(actor.log_prob(obs.float(), act), errors))
+        shape = (config.gradient_steps, config.batch_size)
+        slots = torch.randint(len(memory), shape, generator=self.generator)
+        obs, act, stored = (memory.column(name, slots) for name in ("obs", "act", "td_error"))
+        errors = scaled_errors(stored, config.error_scale, clip=config.error_clip)
+        if self._compiled is not None and isinstance(actor, CategoricalActor):
+            states = actor.normalize(obs.float().flatten(2))
+            self._compiled.taken(states, act, errors, **self._moved())
+            self.updates += config.gradient_steps
+        else:
+            for step in range(config.gradient_steps):
+                log_probs = actor.log_prob(obs[step].float(), act[step])
+                self._step(td_policy_loss(log_probs, errors[step]))
         self._last = stored
 
     def metrics(self) -> dict[str, float]:

@@ -96,8 +96,6 @@ class NNAC(BaseAlgorithm):
             std=config.std,
         )
         discrete = isinstance(act_space, spaces.Discrete)
-        average = self.policy.average
-        self._greedy = on_host(average) if isinstance(average, CategoricalActor) else None
         obs_shape = self.observation_space.shape
         act_shape = act_space.shape
         assert obs_shape is not None and act_shape is not None
@@ -120,6 +118,8 @@ class NNAC(BaseAlgorithm):
             self.rng,
             self.generator,
         )
+        average = self.policy.average
+        self._greedy = on_host(average) if isinstance(average, CategoricalActor) else None
 
     def set_random_seed(self, seed: int | None = None) -> None:
         """Seed the environment, the initial weights and everything the agent draws."""

@@ -2,9 +2,10 @@
 
 from __future__ import annotations
 
-from typing import Any
+from typing import NamedTuple
 
 import numpy as np
+import torch
 from numba import njit
 from numpy.typing import NDArray
 from torch import nn
@@ -12,15 +13,34 @@ from torch import nn
 from nearl.networks import CategoricalActor
 
 
-def flat(actor: Any) -> tuple[NDArray[np.int64], NDArray[np.float32]]:
-    """Layer sizes, and all numbers of a categorical actor in the order ``walk`` reads them."""
-    assert isinstance(actor, CategoricalActor)
+class HostActor(NamedTuple):
+    """A categorical actor as the arrays that the compiled functions read."""
+
+    sizes: NDArray[np.int64]  # of the layers
+    center: NDArray[np.float32]
+    scale: NDArray[np.float32]
+    parameters: NDArray[np.float32]  # weight and bias of each layer
+    squash: bool
+
+
+def host_actor(actor: CategoricalActor, parameters: NDArray[np.float32] | None = None) -> HostActor:
+    """A view of the actor where its ``parameters`` are given in one piece, else a copy."""
     layers = [layer for layer in actor.net if isinstance(layer, nn.Linear)]
     sizes = np.array([layers[0].in_features, *(layer.out_features for layer in layers)])
-    parts = [actor.normalize.center, actor.normalize.scale]
-    for layer in layers:
-        parts += [layer.weight.detach(), layer.bias.detach()]
-    return sizes, np.concatenate([part.numpy().ravel() for part in parts])
+    if parameters is None:
+        parameters = torch.cat([p.detach().flatten() for p in actor.parameters()]).numpy()
+    center, scale = actor.normalize.center.numpy(), actor.normalize.scale.numpy()
+    return HostActor(sizes, center, scale, parameters, actor.squash)
+
+
+@njit(cache=True)
+def sample_actions(obs, actor, draws):  # type: ignore[no-untyped-def]
+    """An action of the softmax policy per row of ``obs (B, D)``, by inverse transform."""
+    result = np.empty(len(obs), np.int64)
+    hidden, fresh = np.empty(actor.sizes.max()), np.empty(actor.sizes.max())
+    for row in range(len(obs)):
+        result[row] = _sample(obs[row], actor, draws[row], hidden, fresh)
+    return result
 
 
 @njit(cache=True)
@@ -30,46 +50,43 @@ def walk(  # type: ignore[no-untyped-def]
     left,
     reward,
     over,
+    stop,
     next_obs,
     near,
     squares,
     lipschitz,
     gamma,
-    sizes,
-    parameters,
-    squash,
+    actor,
     draws,
 ):
     """Values of rollouts that begin at ``slots``, at squared distance ``squared``.
 
     From there each step samples an action at the next state (inverse transform of ``draws``) and
-    follows ``near[state, action]``; a rollout ends after ``left`` steps or where ``over``.
+    follows ``near[state, action]``; a rollout ends after ``left`` steps and, if ``stop``, where it
+    is ``over``.
     """
-    widest = sizes.max()
-    hidden, fresh = np.empty(widest), np.empty(widest)
+    hidden, fresh = np.empty(actor.sizes.max()), np.empty(actor.sizes.max())
     result = np.zeros(len(slots))
     for row in range(len(slots)):
         slot, distance, discount = slots[row], np.sqrt(squared[row]), 1.0
         for level in range(left[row]):
             result[row] += discount * (reward[slot] + lipschitz * distance)
-            if over[slot] or level + 1 == left[row]:
+            if (stop and over[slot]) or level + 1 == left[row]:
                 break
             discount *= gamma
-            action = _sample(
-                next_obs[slot], sizes, parameters, squash, draws[level, row], hidden, fresh
-            )
+            action = _sample(next_obs[slot], actor, draws[level, row], hidden, fresh)
             distance = np.sqrt(squares[slot, action, 0])
             slot = near[slot, action, 0]
     return result
 
 
 @njit(cache=True)
-def _sample(obs, sizes, parameters, squash, draw, hidden, fresh):  # type: ignore[no-untyped-def]
+def _sample(obs, actor, draw, hidden, fresh):  # type: ignore[no-untyped-def]
     """An action of the softmax policy at one observation."""
-    first = sizes[0]
-    for d in range(first):
-        hidden[d] = (obs[d] - parameters[d]) * parameters[first + d]
-    at = 2 * first
+    sizes, parameters = actor.sizes, actor.parameters
+    for d in range(sizes[0]):
+        hidden[d] = (obs[d] - actor.center[d]) * actor.scale[d]
+    at = 0
     for layer in range(len(sizes) - 1):
         width, out = sizes[layer], sizes[layer + 1]
         bias = at + width * out
@@ -85,7 +102,7 @@ def _sample(obs, sizes, parameters, squash, draw, hidden, fresh):  # type: ignor
     actions = sizes[-1]
     top = -np.inf
     for a in range(actions):
-        if squash:
+        if actor.squash:
             hidden[a] = np.tanh(hidden[a])
         top = max(top, hidden[a])
     total = 0.0

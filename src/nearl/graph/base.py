@@ -102,7 +102,7 @@ class NeighborGraph(ABC):
         nodes = self.nodes()
         near, distances, weights = self._edges(nodes, policy)
         if bootstrap is not None:
-            states = self.table.states(nodes)
+            states = torch.from_numpy(self.table.states(nodes))
             self.values[nodes] = bootstrap(states).detach().double().numpy().reshape(-1)
         elif not warm:
             self.values[nodes] = 0.0

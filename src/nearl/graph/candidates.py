@@ -10,7 +10,6 @@ import torch
 from numpy.typing import NDArray
 from torch import Tensor
 
-from nearl.certified import host
 from nearl.experience import Experience
 from nearl.graph.base import Edges, Floats, Ints, NeighborGraph
 from nearl.graph.nodes import Change
@@ -27,7 +26,7 @@ class CandidateGraph(NeighborGraph):
     def __init__(self, experience: Experience, candidates: Tensor, **options: Any) -> None:
         if len(candidates) < 1:
             raise ValueError("at least one candidate action is needed, got none")
-        self.candidates = candidates
+        self.candidates, self._points = candidates, candidates.numpy()
         super().__init__(experience, **options)
 
     def _forget(self) -> None:
@@ -80,9 +79,9 @@ class CandidateGraph(NeighborGraph):
         """Find the lists of nodes from scratch."""
         count, width = len(nodes), len(self.candidates)
         k = min(self.neighbors, len(self.experience))
-        states = self.table.states(nodes).repeat_interleave(width, 0)
-        actions = self.candidates.repeat(count, *(1,) * (self.candidates.ndim - 1))
-        keys = host(self.experience.metric.embed(states, actions))  # (n C, dim)
+        states = np.repeat(self.table.states(nodes), width, 0)
+        actions = np.tile(self._points, (count, *(1,) * (self._points.ndim - 1)))
+        keys = self.experience.embed(states, actions)  # (n C, dim)
         squared, near = self.experience.search(keys, k)
         self._keys[nodes] = keys.reshape(count, width, -1)
         if k < self.neighbors:
@@ -92,7 +91,7 @@ class CandidateGraph(NeighborGraph):
 
     def _edges(self, nodes: Ints, policy: Callable[[Tensor], Tensor]) -> Edges:
         with torch.no_grad():
-            weights = policy(self.table.states(nodes)).double().numpy()
+            weights = policy(torch.from_numpy(self.table.states(nodes))).double().numpy()
         return self.near[nodes], np.sqrt(self.squared[nodes]), weights
 
     def action_values(self, slots: Tensor) -> Tensor:

@@ -35,7 +35,7 @@ class ContinuousGraph(NeighborGraph):
 
     def _edges(self, nodes: Ints, policy: Callable[[Tensor], Tensor]) -> Edges:
         with torch.no_grad():
-            states = self.table.states(nodes)
+            states = torch.from_numpy(self.table.states(nodes))
             keys = host(self.experience.metric.embed(states, policy(states)))
         distances, near = self.certified.nearest(nodes, keys)  # (n, k)
         return near[:, None], distances[:, None], np.ones((len(nodes), 1))
@@ -59,7 +59,7 @@ class ContinuousGraph(NeighborGraph):
         count = len(rewards)
         end = np.zeros(count)
         if bootstrap is not None:
-            states = self.table.states(np.arange(count))
+            states = torch.from_numpy(self.table.states(np.arange(count)))
             end = bootstrap(states).detach().double().numpy().reshape(-1)
         after = double(rewards, discounts, near[:count, 0, 0], bonus[:count], end, doublings)
         # A start has no transition leading to it: one step of it joins the doubled graph. To have
@@ -75,7 +75,7 @@ class ContinuousGraph(NeighborGraph):
     def action_values(self, slots: Tensor, actions: Tensor) -> Tensor:
         """Q(s, a) of candidate actions ``(B, C, *act)`` at stored states, ``(B, C)``."""
         nodes = self.table.source[slots.numpy()]
-        states = self.table.states(nodes)
+        states = torch.from_numpy(self.table.states(nodes))
         batch, candidates = actions.shape[:2]
         repeated = states.repeat_interleave(candidates, 0)
         keys = self.experience.metric.embed(repeated, actions.flatten(0, 1))

@@ -2,12 +2,10 @@
 
 from __future__ import annotations
 
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 import numpy as np
-import torch
 from numpy.typing import NDArray
-from torch import Tensor
 
 from nearl.memory import TransitionMemory
 
@@ -48,18 +46,19 @@ class NodeTable:
         """How many transitions were written after those of the nodes."""
         return (self.memory.total - 1 - nodes % self.capacity) % self.capacity
 
-    def states(self, nodes: Ints) -> Tensor:
+    def states(self, nodes: Ints) -> NDArray[Any]:
         """Observations of nodes, ``(n, *obs)``."""
+        obs, next_obs = self.memory.array("obs"), self.memory.array("next_obs")
         after = nodes < self.capacity
         if after.all():
-            return self.memory.column("next_obs", torch.from_numpy(nodes))
-        slots = torch.from_numpy(nodes % self.capacity)
+            return next_obs[nodes]
+        slots = nodes % self.capacity
         first = int(after.argmin())  # mostly next states come first, and starts are few
         if not after[first:].any():
-            later = self.memory.column("next_obs", slots[:first])
-            return torch.cat([later, self.memory.column("obs", slots[first:])])
-        obs, next_obs = (self.memory.column(name, slots) for name in ("obs", "next_obs"))
-        return torch.where(torch.from_numpy(after).view(-1, *(1,) * (obs.ndim - 1)), next_obs, obs)
+            return np.concatenate([next_obs[slots[:first]], obs[slots[first:]]])
+        wide = after.reshape(-1, *(1,) * (obs.ndim - 1))
+        chosen: NDArray[Any] = np.where(wide, next_obs[slots], obs[slots])
+        return chosen
 
     def update(self) -> Change:
         """Take in the transitions written since the last call."""

@@ -142,7 +142,8 @@ class TransitionMemory:
 
     def _ring(self, batch: int) -> Tensor:
         """The next ``batch`` slots."""
-        return torch.arange(self.total, self.total + batch, device=self.device) % self.capacity
+        slots = np.arange(self.total, self.total + batch) % self.capacity
+        return torch.from_numpy(slots).to(self.device)
 
     def write_td(self, slots: Tensor, td_error: Tensor) -> None:
         """Store TD errors of ``slots``, both ``(..., B)``."""

@@ -15,8 +15,10 @@ from nearl.bench.transitions import collect
 ENV, DISTINCT = "HalfCheetah-v5", 100_000
 
 
-def run(*, n: int = 1_000_000, queries: int = 64, seed: int = 0) -> dict[str, Any]:
-    """Store ``n`` transitions, search them, and count; also by what the process really grew.
+def run(
+    *, n: int = 1_000_000, piece: int = 1000, queries: int = 64, seed: int = 0
+) -> dict[str, Any]:
+    """Store ``n`` transitions piece by piece, search them, and count; also what the process grew.
 
     100,000 steps are simulated and repeated with noise of 1 % of the spread: what is stored
     does not change how much room it takes, but the index must not see duplicates.
@@ -33,8 +35,9 @@ def run(*, n: int = 1_000_000, queries: int = 64, seed: int = 0) -> dict[str, An
     memory = TransitionMemory(n, (obs_dim,), (act_dim,))
     experience = Experience(memory, Standardized(obs_dim, ActionCode.box(act_dim)))
     started = time.perf_counter()
-    for begin in range(0, n, distinct):
-        rows = {name: column[: n - begin] for name, column in data.items()}
+    for begin in range(0, n, piece):
+        at = begin % (distinct - piece + 1)
+        rows = {name: column[at : at + min(piece, n - begin)] for name, column in data.items()}
         noise = rng.standard_normal(rows["obs"].shape).astype(np.float32) * spread
         rows["obs"] = (rows["obs"] + noise).astype(np.float32)
         experience.add(**rows)

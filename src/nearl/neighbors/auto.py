@@ -62,6 +62,10 @@ class AutoIndex(ArrayIndex):
             self._source.put(slots, keys)
         self._index._add(slots, keys)
         self._news += len(slots)
+        if self._choice not in self._kinds(len(self)):  # its copies of the keys take too much
+            compact = self._make("pruned")
+            compact._add(*self.contents())
+            self._choice, self._index = "pruned", compact
 
     def _remove(self, slots: Slots) -> None:
         self._index._remove(slots)

@@ -88,10 +88,15 @@ class PrunedIndex(ArrayIndex):
         self._removed += removed
 
     def _worn(self, more: int) -> bool:
-        """Whether the points have doubled, their boxes grown too wide or the leaves too empty."""
+        """Whether the points have doubled, their boxes grown too wide or the leaves too empty.
+
+        Splits leave half-full leaves: after a quarter more points, a third of free room counts.
+        """
         points, leaves = self._count + more, int(self._tree.used[0])
         doubled = leaves == 0 or points > 256 + 2 * self._built
-        return doubled or self._removed > 256 + points or leaves > 8 + 3 * points // BLOCK
+        loose = points > 256 + self._built * 5 // 4 and leaves * BLOCK > points * 4 // 3
+        empty = leaves > 8 + 3 * points // BLOCK
+        return doubled or loose or empty or self._removed > 256 + points
 
     def _build(self, slots: Slots, keys: Floats) -> None:
         """Build the whole tree from these points."""

@@ -1,0 +1,44 @@
+"""Benchmarks run, in small, in the promised form; what they compare agrees."""
+
+import pytest
+
+from nearl.bench import critic, memory, nnac, search
+
+
+def test_critic_bench_compares_equal_numbers():
+    result = critic.run(sizes=(500,), repeats=2, samples=12, warm_up=2)
+    assert len(result["cells"]) == 4
+    for cell in result["cells"]:
+        assert cell["env"] == "HalfCheetah-v5" and cell["n"] == 500
+        assert (cell["metric"], cell["mode"]) in [
+            (metric, mode) for metric in ("raw", "standardized") for mode in ("cold", "steady")
+        ]
+        assert cell["max_abs_diff"] <= 1e-4
+        assert cell["speedup"] == pytest.approx(cell["reference_ms"] / cell["nearl_ms"])
+    critic.rows(result)
+
+
+def test_search_bench_has_every_column():
+    result = search.run(dims=(5,), sizes=(3000,), repeats=1)
+    (cell,) = result["cells"]
+    assert (cell["dim"], cell["n"]) == (5, 3000)
+    ours = [cell["brute_ms"], cell["pruned_ms"], cell["kdtree_ms"], cell["ckdtree_ms"]]
+    assert cell["best_exact_ms"] <= min(ours)
+    assert {"auto_ms", "torch_ms", "faiss_ms"} <= cell.keys()
+    search.rows(result)
+
+
+def test_nnac_bench_counts_steps():
+    result = nnac.run(steps=400, reference_steps=3)
+    for preset in ("rollout", "default"):
+        cell = result["presets"][preset]
+        assert cell["speedup"] == pytest.approx(cell["steps_per_s"] / cell["reference_steps_per_s"])
+        assert cell["steps_per_s"] > 0
+    nnac.rows(result)
+
+
+def test_memory_bench_counts_what_the_columns_hold():
+    result = memory.run(n=4000, piece=500)
+    assert result["columns_bytes"] == 4000 * (17 + 6 + 1 + 17 + 1) * 4 + 4000 * 2
+    assert result["index_bytes"] > 0
+    memory.rows(result)

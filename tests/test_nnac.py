@@ -107,7 +107,7 @@ def test_save_and_load_predict_the_same(tmp_path, env):
     assert len(loaded.experience) == 0
     loaded.load_replay_buffer(tmp_path / "memory.pt")
     assert torch.equal(loaded.experience.memory["obs"], model.experience.memory["obs"])
-    loaded.learn(100, reset_num_timesteps=False)
+    loaded.learn(100, reset_num_timesteps=False, log_interval=1)
     assert loaded.num_timesteps == 300 and len(loaded.experience) == 300
     assert not list(tmp_path.glob(".*tmp"))
 

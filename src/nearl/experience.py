@@ -108,9 +108,9 @@ class Experience:
         called; many small writes cost one call.
         """
         memory, metric = self.memory, self.metric
-        if memory.total - self._indexed > memory.capacity:  # the ring went round in between
-            self._observed = max(self._observed, memory.total - memory.capacity)
-            self._next_check = max(self._next_check, self._observed)
+        oldest = memory.total - memory.capacity
+        if self._observed < oldest:  # the ring went round in between
+            self._observed, self._next_check = oldest, max(self._next_check, oldest)
         if isinstance(metric, Standardized):
             while memory.total >= self._next_check:
                 self._observe(metric, self._next_check)

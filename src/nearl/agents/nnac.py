@@ -5,8 +5,6 @@ from __future__ import annotations
 import io
 import os
 import pathlib
-from collections.abc import Mapping
-from dataclasses import asdict
 from typing import Any, ClassVar, Self
 
 import numpy as np
@@ -17,15 +15,18 @@ from stable_baselines3.common.policies import BasePolicy
 from stable_baselines3.common.type_aliases import GymEnv, MaybeCallback
 from stable_baselines3.common.utils import safe_mean
 from stable_baselines3.common.vec_env import VecEnv
-from torch import Tensor
 
 from nearl.agents.candidates import candidate_actions
-from nearl.agents.config import NNACConfig, make_config
-from nearl.agents.learner import GraphLearner, Learner, RolloutLearner, Row
+from nearl.agents.checkpoint import restore, state_of
+from nearl.agents.config import make_config
+from nearl.agents.graph_learner import GraphLearner
+from nearl.agents.learner import Learner, Row
 from nearl.agents.policy import ActorPolicy
+from nearl.agents.rollout_learner import RolloutLearner
+from nearl.agents.spaces import check_spaces, make_metric
 from nearl.experience import Experience
 from nearl.memory import TransitionMemory
-from nearl.metrics import ActionCode, Metric, Standardized, WeightedL2
+from nearl.metrics import Metric
 from nearl.networks import CategoricalActor, on_host
 from nearl.saving import CorruptFileError, load_state, save_state, write_atomically
 
@@ -57,6 +58,7 @@ class NNAC(BaseAlgorithm):
     ) -> None:
         self.preset, self.config = preset, make_config(preset, settings)
         self._trained_at = 0
+        self._episode_infos: list[Any] = []  # of a checkpoint, until learning goes on
         self.metric = metric
         if torch.device("cpu" if device == "auto" else device).type != "cpu":
             raise ValueError(f"NNAC's networks are tiny and run on the CPU only, got {device!r}")
@@ -230,9 +232,8 @@ class NNAC(BaseAlgorithm):
             self.logger.record("rollout/ep_rew_mean", safe_mean(returns))
             lengths = [info["l"] for info in self.ep_info_buffer]
             self.logger.record("rollout/ep_len_mean", safe_mean(lengths))
-        if self._n_updates:
-            for name, value in self.learner.metrics().items():
-                self.logger.record(name, value)
+        for name, value in self.learner.metrics().items():
+            self.logger.record(name, value)
         self.logger.record("time/episodes", self._episode_num, exclude="tensorboard")
         self.logger.record("time/total_timesteps", self.num_timesteps, exclude="tensorboard")
         self.logger.record("train/n_updates", self._n_updates, exclude="tensorboard")
@@ -294,93 +295,17 @@ class NNAC(BaseAlgorithm):
         state = self.experience.state_dict() | {"memory": saved.state_dict()}
         self.experience.load_state_dict(state)
 
-    def state_dict(self) -> dict[str, Any]:
-        """Everything that learning goes on from, the environments included."""
-        env = self.env
-        replayable = env is not None and env.has_attr("replay_state")
-        return {
-            "config": asdict(self.config),
-            "policy": self.policy.state_dict(),
-            "optimizer": self.policy.optimizer.state_dict(),
-            "experience": self.experience.state_dict(),
-            "learner": self.learner.state_dict(),
-            "rng": self.rng.bit_generator.state,
-            "generator": self.generator.get_state(),
-            "num_timesteps": self.num_timesteps,
-            "n_updates": self._n_updates,
-            "trained_at": self._trained_at,
-            "episodes": self._episode_num,
-            "last_obs": self._last_obs,
-            "episode_infos": list(self.ep_info_buffer or []),
-            "envs": env.env_method("replay_state") if env and replayable else None,
-        }
-
-    def load_state_dict(self, state: Mapping[str, Any]) -> None:
-        """Continue from ``state_dict``; environments that are ``Replayable`` continue too."""
-        if state["config"] != asdict(self.config):
-            different = [k for k, v in asdict(self.config).items() if state["config"].get(k) != v]
-            raise ValueError(f"the checkpoint was made with other settings of {different}")
-        self.policy.load_state_dict(state["policy"])
-        self.policy.optimizer.load_state_dict(state["optimizer"])
-        self.experience.load_state_dict(state["experience"])
-        self.learner.load_state_dict(state["learner"])
-        self.rng.bit_generator.state = state["rng"]
-        self.generator.set_state(state["generator"])
-        self.num_timesteps, self._n_updates = state["num_timesteps"], state["n_updates"]
-        self._trained_at = state["trained_at"]
-        self._episode_num, self._last_obs = state["episodes"], state["last_obs"]
-        self._episode_infos = state["episode_infos"]
-        if self.env is not None and state["envs"] is not None:
-            for i, env_state in enumerate(state["envs"]):
-                self.env.env_method("restore", env_state, indices=i)
-        else:
-            self._last_obs = None  # learn() resets the environments
-
     def _setup_learn(self, *args: Any, **kwargs: Any) -> Any:
         result = super()._setup_learn(*args, **kwargs)
-        if self.ep_info_buffer is not None and hasattr(self, "_episode_infos"):
+        if self.ep_info_buffer is not None:
             self.ep_info_buffer.extend(self._episode_infos)
-            del self._episode_infos
+            self._episode_infos = []
         return result
 
     def save_checkpoint(self, path: str | os.PathLike[str]) -> None:
-        save_state(path, "nnac-checkpoint", self.state_dict())
+        """Save everything that learning goes on from, the environments included."""
+        save_state(path, "nnac-checkpoint", state_of(self))
 
     def load_checkpoint(self, path: str | os.PathLike[str]) -> None:
-        self.load_state_dict(load_state(path, "nnac-checkpoint"))
-
-
-def check_spaces(obs: spaces.Space[Any], act: spaces.Space[Any]) -> None:
-    """Refuse what NNAC cannot learn from, and say what it can."""
-    if not isinstance(obs, spaces.Box):
-        raise ValueError(
-            f"observation space {obs} is not supported: NNAC accepts Box observations "
-            "(flatten or encode others with a Gymnasium wrapper)"
-        )
-    if isinstance(act, spaces.Discrete) and int(act.start) == 0:
-        return
-    if isinstance(act, spaces.Box) and act.is_bounded() and act.shape and len(act.shape) == 1:
-        return
-    raise ValueError(
-        f"action space {act} is not supported: NNAC accepts Discrete (from 0) and bounded "
-        "one-dimensional Box actions"
-    )
-
-
-def make_metric(
-    config: NNACConfig, obs: spaces.Space[Any], act: spaces.Space[Any]
-) -> WeightedL2 | Standardized:
-    """The metric that the settings describe."""
-    obs_dim = int(np.prod(obs.shape or ()))
-    weight = 1.0 / obs_dim if config.obs_weight is None else config.obs_weight
-    if isinstance(act, spaces.Discrete):
-        n = int(act.n)
-        code = ActionCode.onehot(n) if config.one_hot else ActionCode.scalar(n)
-    else:
-        assert isinstance(act, spaces.Box)
-        code = ActionCode.box(act.shape[0], low=Tensor(act.low), high=Tensor(act.high))
-    if config.standardize:
-        return Standardized(
-            obs_dim, code, obs_weight=weight, act_weight=config.act_weight, scale_actions=False
-        )
-    return WeightedL2.uniform(obs_dim, code, obs_weight=weight, act_weight=config.act_weight)
+        """Continue from a checkpoint to the same numbers as if nothing had happened."""
+        restore(self, load_state(path, "nnac-checkpoint"))

@@ -114,7 +114,9 @@ class Experience:
         if isinstance(metric, Standardized):
             while memory.total >= self._next_check:
                 self._observe(metric, self._next_check)
-                self._next_check += max(16, self._next_check // 16)
+                # At most half a ring later, so that nothing is overwritten unseen.
+                step = max(16, self._next_check // 16)
+                self._next_check += min(step, max(1, memory.capacity // 2))
                 if metric.rescale():
                     self.epoch += 1
                     self.index.clear()

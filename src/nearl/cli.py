@@ -245,7 +245,7 @@ def main() -> None:
     try:
         app()
     except (ValueError, TypeError, FileNotFoundError, ImportError, GymError) as error:
-        Console(stderr=True, highlight=False).print(f"[red]error:[/red] {error}")
+        Console(stderr=True, highlight=False).print(f"error: {error}", markup=False)
         raise SystemExit(2) from error
     except KeyboardInterrupt:
         Console(stderr=True).print("interrupted; the same command continues the run")

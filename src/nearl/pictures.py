@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import os
+import tempfile
 from pathlib import Path
 from typing import Any
 
@@ -47,6 +49,8 @@ def film(
         import imageio.v3 as imageio
     except ImportError as error:
         raise ImportError(MISSING) from error
+    os.environ.setdefault("SDL_VIDEODRIVER", "dummy")  # no window is needed
+    os.environ.setdefault("XDG_RUNTIME_DIR", tempfile.gettempdir())
     env: gym.Env[Any, Any] = gym.make(env_id, render_mode="rgb_array")
     obs, _ = env.reset(seed=seed)
     shots: list[Any] = []

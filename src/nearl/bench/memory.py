@@ -2,6 +2,9 @@
 
 from __future__ import annotations
 
+import contextlib
+import ctypes
+import gc
 import time
 from typing import Any
 
@@ -61,15 +64,20 @@ def run(
 
 def warm(obs_dim: int, act_dim: int, data: dict[str, Any]) -> None:
     """Compile and let the allocator settle before anything is counted."""
-    memory = TransitionMemory(2000, (obs_dim,), (act_dim,))
-    experience = Experience(memory, Standardized(obs_dim, ActionCode.box(act_dim)))
-    for _ in range(3):
-        experience.add(**{name: column[:1000] for name, column in data.items()})
-        experience.nearest(memory["obs"][:64], memory["act"][:64])
+    for index in ("brute", "pruned"):
+        memory = TransitionMemory(2000, (obs_dim,), (act_dim,))
+        metric = Standardized(obs_dim, ActionCode.box(act_dim))
+        experience = Experience(memory, metric, index=index)
+        for _ in range(5):
+            experience.add(**{name: column[:500] for name, column in data.items()})
+            experience.nearest(memory["obs"][:64], memory["act"][:64])
 
 
 def resident() -> int:
-    """Bytes of this process in memory (Linux)."""
+    """Bytes of this process in memory (Linux), after what is free has been given back."""
+    gc.collect()
+    with contextlib.suppress(OSError, AttributeError):
+        ctypes.CDLL("libc.so.6").malloc_trim(0)
     with open("/proc/self/statm") as file:
         return int(file.read().split()[1]) * 4096
 

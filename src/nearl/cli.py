@@ -148,14 +148,14 @@ def video(
 @app.command()
 def demo(
     out: Annotated[Path, typer.Option(help="Folder for the results.")] = Path("runs/demo"),
-    steps: Annotated[int, typer.Option(help="Environment steps.")] = 20_000,
+    steps: Annotated[int, typer.Option(help="Environment steps.")] = 10_000,
     seed: Annotated[int, typer.Option(help="Seed.")] = 0,
 ) -> None:
     """From nothing to a trained agent with a picture: NNAC on CartPole."""
     from nearl.runs import Run, RunSettings
 
     started = time.perf_counter()
-    settings = RunSettings(algo="nnac", env="CartPole-v1", steps=steps, seed=seed)
+    settings = RunSettings(algo="nnac", env="CartPole-v1", steps=steps, seed=seed, eval_every=250)
     run_with_progress(settings, out)
     console.print(f"trained {steps} steps in {time.perf_counter() - started:.0f} s")
     evaluate_run(out, episodes=100, seed=12345)

@@ -182,8 +182,8 @@ class NNCritic:
                 break
             wanted[:] = False
             seen[frontier] = True
-            states = memory.column("next_obs", torch.from_numpy(frontier))
-            keys = host(self.experience.metric.embed(states, policy(states)))
+            states = memory.array("next_obs")[frontier]
+            keys = self.experience.embed(states, host(policy(torch.from_numpy(states))))
             distances, slots = self._certified.nearest(frontier, keys)
             reached.append(frontier)
             near.append(slots)

@@ -77,6 +77,22 @@ def test_neighbors_kept_between_calls_equal_a_fresh_search(seed, moves):
         )
 
 
+@pytest.mark.parametrize("index", ["auto", "brute", "pruned", "kdtree"])
+def test_a_memory_too_large_to_keep_keys_gives_the_same_numbers(monkeypatch, index):
+    errors = []
+    for budget in (2**30, 0):
+        monkeypatch.setattr("nearl.experience.KEY_BYTES", budget)
+        experience, _, rng = make(11, 70, capacity=48, standardized=True, index=index)
+        critic = NNCritic(experience, lipschitz=1.0, horizon=6)
+        batch = experience.memory.gather(torch.arange(len(experience)))
+        for _ in range(3):
+            policy = reference.linear_policy(rng, 2, 1)
+            errors.append(critic.td_error(batch, policy))
+        assert (experience.source.kept is None) == (budget == 0)
+    for kept, made_again in zip(errors[:3], errors[3:], strict=True):
+        assert torch.equal(kept, made_again)
+
+
 def test_a_policy_that_stands_still_needs_no_second_search():
     experience, policy, _ = make(3, 60)
     critic = NNCritic(experience, horizon=8)

@@ -88,7 +88,7 @@ def test_a_killed_run_continues_to_the_same_numbers(tmp_path, kind):
             not killed.checkpoint.exists() or killed.checkpoint.stat().st_mtime_ns == before
         ):
             time.sleep(0.005)
-        time.sleep(rng.uniform(0, 0.25))  # anywhere between checkpoints, or while writing one
+        time.sleep(rng.uniform(0, 0.12))  # anywhere between checkpoints, or while writing one
         if process.poll() is None:
             os.kill(process.pid, kind)
             kills += 1

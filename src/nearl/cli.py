@@ -63,7 +63,9 @@ def train(
     steps: Annotated[int, typer.Option(help="Environment steps in total.")] = 50_000,
     seed: Annotated[int, typer.Option(help="Seed of weights, actions and environment.")] = 0,
     preset: Annotated[str, typer.Option(help="default, rollout or paper.")] = "default",
-    out: Annotated[Path | None, typer.Option(help="Folder; default runs/ALGO-ENV-SEED.")] = None,
+    out: Annotated[
+        Path | None, typer.Option(help="Folder; default runs/ALGO-ENV-PRESET-SEED.")
+    ] = None,
     set_: Annotated[
         list[str] | None, typer.Option("--set", help="Replace a setting: name=value; repeatable.")
     ] = None,

@@ -11,6 +11,7 @@ import gymnasium as gym
 import numpy as np
 
 from nearl.evaluation import Predicts
+from nearl.saving import write_atomically
 
 MISSING = "pictures need matplotlib and imageio: pip install 'nearl[plots]'"
 
@@ -35,8 +36,7 @@ def learning_curve(rows: list[dict[str, float]], path: Path, *, title: str) -> P
     axes.set(xlabel="environment steps", ylabel="return of greedy episodes", title=title)
     axes.spines[["top", "right"]].set_visible(False)
     axes.grid(alpha=0.25)
-    path.parent.mkdir(parents=True, exist_ok=True)
-    figure.savefig(path, dpi=120)
+    write_atomically(path, lambda file: figure.savefig(file, dpi=120, format="png"))
     plt.close(figure)
     return path
 
@@ -63,6 +63,6 @@ def film(
             break
     fps = env.metadata.get("render_fps", 30)
     env.close()
-    path.parent.mkdir(parents=True, exist_ok=True)
-    imageio.imwrite(path, np.stack(shots), duration=1000 * every / fps, loop=0)
-    return path
+    pause = 1000 * every / fps
+    data = imageio.imwrite("<bytes>", np.stack(shots), extension=".gif", duration=pause, loop=0)
+    return write_atomically(path, lambda file: file.write(data))

@@ -30,6 +30,7 @@ class CompiledSteps:
         self.theta = _flatten(policy.actor)
         self._average = _flatten(policy.average)
         self._m, self._v = (np.zeros_like(self.theta) for _ in range(2))
+        self._parameters = list(actor.parameters())
         self._attached: Tensor | None = None
         self._steps: list[Tensor] = []
 
@@ -86,7 +87,7 @@ class CompiledSteps:
 
     def _attach(self) -> list[Tensor]:
         """Make Adam's moments views of the flat arrays, whoever made them last."""
-        state, parameters = self.policy.optimizer.state, list(self.policy.actor.parameters())
+        state, parameters = self.policy.optimizer.state, self._parameters
         if self._steps and state[parameters[0]].get("exp_avg") is self._attached:
             return self._steps
         self._steps, at = [], 0

@@ -34,19 +34,23 @@ class GraphLearner(Learner):
 
     def train(self) -> None:
         config, actor, memory = self.config, self.policy.actor, self.experience.memory
+        # Inputs of the policy in the units of the metric, which may have changed.
         self.experience.sync()
         if config.normalize_input:
             self._normalize_input()
+        # V(s) <- sum_a pi(a|s) [r + L d + gamma V(s'_nn)] for all stored states.
         self.graph.evaluate(
             lambda obs: actor.candidate_log_probs(obs, self.candidates).exp(),
             sweeps=config.sweeps,
             in_place=True,
         )
+        # Q(s, a) of every candidate at sampled states, in units of their spread.
         shape = (config.gradient_steps, config.batch_size)
         slots = torch.randint(len(memory), shape, generator=self.generator)
         values = self.graph.action_values(slots.flatten()).view(*shape, -1)  # (G, B, C)
         centered = values - values.mean(-1, keepdim=True)
         scaled = scaled_errors(centered.flatten(1), config.error_scale).view(values.shape)
+        # Ascend sum_a pi(a|s) A(s, a) + entropy, one mini-batch after the other.
         obs = actor.normalize(memory.column("obs", slots).float().flatten(2))
         options: dict[str, Any] = {"entropy": config.entropy, "clip": config.error_clip}
         if self._compiled is not None:

@@ -1,7 +1,11 @@
 """Imports point one way only: the core never needs SB3 or Gymnasium, agents never need studies."""
 
 import ast
+import subprocess
+import sys
 from pathlib import Path
+
+import pytest
 
 import nearl
 
@@ -56,3 +60,14 @@ def test_the_core_needs_neither_sb3_nor_gymnasium():
         if name in CORE:
             roots = {target.split(".")[0] for target in imported(path)}
             assert not roots & {"stable_baselines3", "gymnasium", "mujoco"}, path.name
+
+
+def test_importing_the_core_imports_neither_sb3_nor_gymnasium():
+    code = (
+        "import sys, nearl; nearl.NNCritic; "
+        "assert not {'stable_baselines3', 'gymnasium'} & set(sys.modules); "
+        "nearl.NNAC, nearl.evaluate; assert 'stable_baselines3' in sys.modules"
+    )
+    subprocess.run([sys.executable, "-c", code], check=True)
+    with pytest.raises(AttributeError, match="DQN"):
+        nearl.DQN  # noqa: B018

@@ -1,4 +1,11 @@
-"""nearl: nearest-neighbor critics that make deep RL learn faster."""
+"""nearl: nearest-neighbor critics that make deep RL learn faster.
+
+The core needs torch, NumPy, numba and SciPy only. Agents, which build on Stable-Baselines3 and
+Gymnasium, are imported when they are first asked for.
+"""
+
+from importlib import import_module
+from typing import TYPE_CHECKING, Any
 
 from nearl.approximator import LipschitzEnvelope
 from nearl.critic import NNCritic
@@ -7,9 +14,23 @@ from nearl.graph import CandidateGraph, ContinuousGraph, NeighborGraph
 from nearl.memory import TransitionMemory, Transitions
 from nearl.metrics import ActionCode, Metric, PairwiseMetric, Standardized, WeightedL2
 
+if TYPE_CHECKING:
+    from nearl.agents import NNAC
+    from nearl.evaluation import evaluate
+
 __version__ = "0.1.0"
 
+_LATER = {"NNAC": "nearl.agents", "evaluate": "nearl.evaluation"}
+
+
+def __getattr__(name: str) -> Any:
+    if name in _LATER:
+        return getattr(import_module(_LATER[name]), name)
+    raise AttributeError(f"module 'nearl' has no attribute {name!r}")
+
+
 __all__ = [
+    "NNAC",
     "ActionCode",
     "CandidateGraph",
     "ContinuousGraph",
@@ -23,4 +44,5 @@ __all__ = [
     "TransitionMemory",
     "Transitions",
     "WeightedL2",
+    "evaluate",
 ]

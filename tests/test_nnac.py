@@ -69,6 +69,15 @@ def test_several_environments_and_a_small_buffer():
     assert torch.equal(torch.from_numpy(near), fresh) and len(slots) == 100
 
 
+def test_a_box_of_several_dimensions_gets_spread_candidates():
+    model = NNAC("MlpPolicy", "HalfCheetah-v5", seed=0).learn(120)
+    candidates = model.learner.candidates.numpy()
+    assert candidates.shape == (64, 6) and len(np.unique(candidates, axis=0)) == 64
+    assert all(model.action_space.contains(point) for point in candidates)
+    assert candidates.min(0).max() < -0.9 and candidates.max(0).min() > 0.9
+    assert model._n_updates > 0 and torch.isfinite(parameters(model)).all()
+
+
 def test_callbacks_and_logger(tmp_path):
     callbacks = [
         EvalCallback(

@@ -22,11 +22,21 @@ def mlp(sizes: Sequence[int]) -> nn.Sequential:
     return nn.Sequential(*layers[:-1])
 
 
+def linear_layers(net: nn.Sequential) -> list[nn.Linear]:
+    return [layer for layer in net if isinstance(layer, nn.Linear)]
+
+
+def layer_sizes(net: nn.Sequential) -> NDArray[np.int64]:
+    """Widths from the input to the output."""
+    layers = linear_layers(net)
+    return np.array([layers[0].in_features, *(layer.out_features for layer in layers)])
+
+
 def initialize(net: nn.Sequential, init: Init, *, bound: float = 3e-3) -> None:
     """Uniform weights in +-``bound``: in the output layer, or in all as Appendix C.3 says."""
     if init not in ("all", "output"):
         raise ValueError(f"init must be 'all' or 'output', got {init!r}")
-    linear = [layer for layer in net if isinstance(layer, nn.Linear)]
+    linear = linear_layers(net)
     for layer in linear if init == "all" else linear[-1:]:
         nn.init.uniform_(layer.weight, -bound, bound)
         nn.init.uniform_(layer.bias, -bound, bound)
@@ -184,8 +194,7 @@ def on_host(actor: CategoricalActor) -> Callable[[NDArray[np.float32]], NDArray[
     """
     layers = [
         (layer.weight.detach().numpy(), layer.bias.detach().numpy())
-        for layer in actor.net
-        if isinstance(layer, nn.Linear)
+        for layer in linear_layers(actor.net)
     ]
     center, scale = actor.normalize.center.numpy(), actor.normalize.scale.numpy()
     squash = actor.squash

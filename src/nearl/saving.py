@@ -5,6 +5,7 @@ from __future__ import annotations
 import io
 import os
 import zipfile
+import zlib
 from collections.abc import Callable
 from pathlib import Path
 from typing import IO, Any
@@ -38,8 +39,8 @@ def save_state(path: str | os.PathLike[str], kind: str, state: dict[str, Any]) -
     return write_atomically(path, lambda file: torch.save(payload, file))
 
 
-def load_state(path: str | os.PathLike[str], kind: str) -> dict[str, Any]:
-    """Load what ``save_state`` wrote; a damaged or foreign file says so."""
+def check_archive(path: str | os.PathLike[str], kind: str) -> bytes:
+    """The content of a saved file, after its checksums have been verified."""
     path = Path(path)
     if not path.exists():
         raise FileNotFoundError(f"no {kind} at '{path}'")
@@ -47,14 +48,23 @@ def load_state(path: str | os.PathLike[str], kind: str) -> dict[str, Any]:
     try:
         with zipfile.ZipFile(io.BytesIO(data)) as archive:
             damaged = archive.testzip()
-        if damaged is not None:
-            raise zipfile.BadZipFile(f"checksum of {damaged} does not match")
-        payload = torch.load(io.BytesIO(data), map_location="cpu", weights_only=False)
-    except Exception as error:
+            # Half of an archive may end with a whole one that was nested in it.
+            if min((entry.header_offset for entry in archive.infolist()), default=1) > 0:
+                damaged = "its end is missing"
+    except (zipfile.BadZipFile, zlib.error, EOFError, OSError) as error:
+        damaged = str(error)
+    if damaged is not None:
         raise CorruptFileError(
-            f"'{path}' ({len(data)} bytes) cannot be read as a nearl {kind}: {error}. "
+            f"'{path}' ({len(data)} bytes) cannot be read as a nearl {kind}: {damaged}. "
             "The file is truncated or damaged; use an earlier save."
-        ) from error
+        )
+    return data
+
+
+def load_state(path: str | os.PathLike[str], kind: str) -> dict[str, Any]:
+    """Load what ``save_state`` wrote; a damaged or foreign file says so."""
+    data = check_archive(path, kind)
+    payload = torch.load(io.BytesIO(data), map_location="cpu", weights_only=False)
     if not isinstance(payload, dict) or payload.get("nearl") != kind:
         found = payload.get("nearl") if isinstance(payload, dict) else type(payload).__name__
         raise CorruptFileError(f"'{path}' holds {found!r}, expected a nearl {kind}")

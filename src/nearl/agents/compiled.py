@@ -15,7 +15,7 @@ from numpy.typing import NDArray
 from torch import Tensor, nn
 
 from nearl.agents.policy import ActorPolicy
-from nearl.networks import GaussianActor
+from nearl.networks import GaussianActor, layer_sizes
 
 Floats = NDArray[np.float32]
 
@@ -25,8 +25,7 @@ class CompiledSteps:
 
     def __init__(self, policy: ActorPolicy) -> None:
         self.policy, actor = policy, policy.actor
-        layers = [layer for layer in actor.net if isinstance(layer, nn.Linear)]
-        self._sizes = np.array([layers[0].in_features, *(layer.out_features for layer in layers)])
+        self._sizes = layer_sizes(actor.net)
         self.theta = _flatten(policy.actor)
         self._average = _flatten(policy.average)
         self._m, self._v = (np.zeros_like(self.theta) for _ in range(2))

@@ -28,7 +28,7 @@ from nearl.experience import Experience
 from nearl.memory import TransitionMemory
 from nearl.metrics import Metric
 from nearl.networks import CategoricalActor, on_host
-from nearl.saving import CorruptFileError, load_state, save_state, write_atomically
+from nearl.saving import check_archive, load_state, save_state, write_atomically
 
 
 class NNAC(BaseAlgorithm):
@@ -273,17 +273,9 @@ class NNAC(BaseAlgorithm):
     @classmethod
     def load(cls, path: Any, env: GymEnv | None = None, **kwargs: Any) -> Self:  # type: ignore[override]
         """Load what ``save`` wrote; a damaged file is named."""
-        try:
-            return super().load(path, env=env, **kwargs)
-        except FileNotFoundError:
-            raise
-        except Exception as error:
-            if isinstance(error, ValueError) and "space" in str(error):
-                raise
-            raise CorruptFileError(
-                f"'{path}' cannot be read as a saved NNAC model: {error}. "
-                "The file is truncated, damaged, or of another kind."
-            ) from error
+        if isinstance(path, str | pathlib.Path):
+            check_archive(path if pathlib.Path(path).suffix else f"{path}.zip", "NNAC model")
+        return super().load(path, env=env, **kwargs)
 
     def save_replay_buffer(self, path: str | os.PathLike[str]) -> None:
         """Save the transitions, as SB3's off-policy agents do."""

@@ -8,9 +8,8 @@ import numpy as np
 import torch
 from numba import njit
 from numpy.typing import NDArray
-from torch import nn
 
-from nearl.networks import CategoricalActor
+from nearl.networks import CategoricalActor, layer_sizes
 
 
 class HostActor(NamedTuple):
@@ -25,12 +24,10 @@ class HostActor(NamedTuple):
 
 def host_actor(actor: CategoricalActor, parameters: NDArray[np.float32] | None = None) -> HostActor:
     """A view of the actor where its ``parameters`` are given in one piece, else a copy."""
-    layers = [layer for layer in actor.net if isinstance(layer, nn.Linear)]
-    sizes = np.array([layers[0].in_features, *(layer.out_features for layer in layers)])
     if parameters is None:
         parameters = torch.cat([p.detach().flatten() for p in actor.parameters()]).numpy()
     center, scale = actor.normalize.center.numpy(), actor.normalize.scale.numpy()
-    return HostActor(sizes, center, scale, parameters, actor.squash)
+    return HostActor(layer_sizes(actor.net), center, scale, parameters, actor.squash)
 
 
 @njit(cache=True)

@@ -7,8 +7,7 @@ where a rollout ends at a terminated transition and never at a truncated one.
 
 from __future__ import annotations
 
-from collections.abc import Callable
-from typing import Literal
+from typing import Any, Literal
 
 import numpy as np
 import torch
@@ -20,8 +19,7 @@ from nearl.certified import CertifiedNeighbors, host
 from nearl.experience import Experience
 from nearl.lipschitz import LipschitzRule
 from nearl.memory import Transitions
-
-Policy = Callable[[Tensor], Tensor]  # observations (..., B, *obs) to actions (..., B, *act)
+from nearl.policy_keys import Policy, PolicyKeys
 
 
 class NNCritic:
@@ -73,6 +71,8 @@ class NNCritic:
         self._inner = neighbors if branch == "full" else 1  # branching below the first level
         self.memoize = memoize and noise_free and experience.on_host
         self._certified = CertifiedNeighbors(experience, k=self._inner)
+        self._keys = PolicyKeys(experience)
+        self.distance: Tensor | float = float("nan")  # mean over where the last rollouts began
 
     @property
     def lipschitz(self) -> float:
@@ -121,6 +121,8 @@ class NNCritic:
         for level in range(deepest):
             k = self.neighbors if level == 0 else self._inner
             distances, slots = self.experience.nearest(obs, policy(obs), k)  # (..., B, k)
+            if level == 0:
+                self.distance = distances.mean()
             rewards.append(memory.column("reward", slots) + bonus * distances)
             going = ~memory.column("terminated", slots) if self.stop_at_terminal else None
             alive.append(torch.ones_like(rewards[-1]) if going is None else going.float())
@@ -146,14 +148,16 @@ class NNCritic:
         shape = left.shape
         if deepest == 0:
             return torch.zeros(shape), torch.zeros(shape)
-        keys = host(self.experience.metric.embed(obs, policy(obs)))
         if slots is None:
+            keys = host(self.experience.metric.embed(obs, policy(obs)))
             squared, first = self.experience.search(keys, self.neighbors)  # (B, M)
             far_first, roots = np.sqrt(squared), first
         else:  # states of stored transitions are remembered too, as nodes of their own
-            nodes = slots.numpy() + memory.capacity
-            far_first, first = self._certified.nearest(nodes, keys)
+            nodes, at = np.unique(2 * slots.numpy() + 1, return_inverse=True)
+            far_first, first = self._certified.nearest(nodes, self._keys(nodes, policy))
+            far_first, first = far_first[at], first[at]
             roots = np.append(first, slots.numpy())
+        self.distance = float(far_first.mean())
         reached, near, far = self._discover(roots.ravel(), deepest - 1, policy)
         place = np.full(len(memory), len(reached))  # slots with no future share the last row, 0
         place[reached] = np.arange(len(reached))
@@ -182,9 +186,8 @@ class NNCritic:
                 break
             wanted[:] = False
             seen[frontier] = True
-            states = memory.array("next_obs")[frontier]
-            keys = self.experience.embed(states, host(policy(torch.from_numpy(states))))
-            distances, slots = self._certified.nearest(frontier, keys)
+            nodes = 2 * frontier
+            distances, slots = self._certified.nearest(nodes, self._keys(nodes, policy))
             reached.append(frontier)
             near.append(slots)
             far.append(distances)
@@ -193,6 +196,17 @@ class NNCritic:
             k = self._inner
             return np.zeros(0, np.int64), np.zeros((0, k), np.int64), np.zeros((0, k))
         return np.concatenate(reached), np.concatenate(near), np.concatenate(far)
+
+    # -- state -----------------------------------------------------------------------------------
+
+    def state_dict(self, policy: Policy | None = None) -> dict[str, Any]:
+        """What values depend on beside the experience; ``policy`` is the one that acts now."""
+        version = getattr(policy, "version", None)
+        return {"lipschitz": self._rule.state_dict(), "keys": self._keys.state_dict(version)}
+
+    def load_state_dict(self, state: dict[str, Any], policy: Policy | None = None) -> None:
+        self._rule.load_state_dict(state["lipschitz"])
+        self._keys.load_state_dict(state["keys"], getattr(policy, "version", None))
 
     # -- arguments -------------------------------------------------------------------------------
 

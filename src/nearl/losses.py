@@ -45,6 +45,37 @@ def all_action_loss(
     return -objective
 
 
+def shaped_errors(
+    errors: Tensor,
+    *,
+    negative_scale: float | Tensor = 1.0,
+    clip: float | None = None,
+    positive_only: bool = False,
+) -> Tensor:
+    """Nearest-neighbor errors as the soft update uses them; NaN marks those it does not."""
+    shaped = torch.where(errors < 0, errors * negative_scale, errors)
+    if clip is not None:
+        shaped = shaped.clamp(-clip, clip)
+    return torch.where(errors > 0, shaped, torch.nan) if positive_only else shaped
+
+
+def shifted_rewards(rewards: Tensor, errors: Tensor, weight: float | Tensor) -> Tensor:
+    """``r - weight * delta_NN``, or ``r`` where there is no error: the critic's soft update.
+
+    For a squared loss, the target made from it has the gradient of
+    ``(1 - weight) (y - Q)^2 + weight (y - Q - delta_NN)^2``.
+    """
+    return torch.where(errors.isnan(), rewards, rewards - weight * errors)
+
+
+def gaussian_log_prob(
+    means: Tensor, acts: Tensor, std: float | Tensor, *, reduction: Literal["sum", "mean"] = "sum"
+) -> Tensor:
+    """log N(a; mean, std^2) up to a constant, ``(..., B)``, over the last axis."""
+    squares = -0.5 * ((acts - means) / std).square()
+    return squares.sum(-1) if reduction == "sum" else squares.mean(-1)
+
+
 @torch.no_grad()
 def move_average(average: Sequence[Tensor], current: Sequence[Tensor], decay: float) -> None:
     """Exponential moving average of parameters, in place."""

@@ -34,6 +34,8 @@ class TransitionMemory:
     ``total`` counts the transitions ever added to a ring, so slot ``total % capacity`` is next.
     ``streams`` is how many environments are stepped together and stored side by side: the
     transition that continues slot i's episode is ``streams`` slots later.
+    ``shared`` columns belong to another buffer of the same layout, which writes them itself and
+    then says so by ``advance``: nothing is stored twice.
     """
 
     def __init__(
@@ -46,6 +48,7 @@ class TransitionMemory:
         act_dtype: torch.dtype = torch.float32,
         streams: int = 1,
         members: int | None = None,
+        shared: Mapping[str, Tensor] | None = None,
         device: torch.device | str = "cpu",
     ) -> None:
         if capacity < 1:
@@ -58,8 +61,11 @@ class TransitionMemory:
         self.device = torch.device(device)
         self.lead = () if members is None else (members,)
         rows = (*self.lead, capacity)
+        self.shared = dict(shared or {})
         self._columns: dict[str, Tensor] = {
-            name: torch.empty((*rows, *shape), dtype=dtype, device=self.device)
+            name: self.shared[name]
+            if name in self.shared
+            else torch.empty((*rows, *shape), dtype=dtype, device=self.device)
             for name, shape, dtype in (
                 ("obs", obs_shape, obs_dtype),
                 ("act", act_shape, act_dtype),
@@ -70,6 +76,9 @@ class TransitionMemory:
                 ("td_error", (), torch.float32),
             )
         }
+        for name, column in self.shared.items():
+            if column.shape[: len(rows)] != rows:
+                raise ValueError(f"shared column {name} has {tuple(column.shape)}, expected {rows}")
         # What add() writes to. Small writes are several times cheaper through NumPy.
         on_host = self.device.type == "cpu"
         self._writable: dict[str, Any] = {
@@ -126,6 +135,16 @@ class TransitionMemory:
             self._writable[name][(slice(None),) * axis + (place,)] = value
         slots = self._ring(batch)
         self.total += batch
+        return slots
+
+    def advance(self, terminated: Any, truncated: Any) -> Tensor:
+        """Take in a batch ``(B,)`` whose other columns their owner has just written."""
+        slots = self._ring(len(terminated))
+        place = slots.numpy()
+        self._writable["terminated"][place] = terminated
+        self._writable["truncated"][place] = truncated
+        self._writable["td_error"][place] = np.nan
+        self.total += len(place)
         return slots
 
     def check(self, **fields: Any) -> dict[str, Any]:
@@ -237,7 +256,7 @@ class TransitionMemory:
     # -- saving ----------------------------------------------------------------------------------
 
     def state_dict(self) -> dict[str, Any]:
-        columns = {name: self[name].clone() for name in self._columns}
+        columns = {name: self[name].clone() for name in self._columns if name not in self.shared}
         return {
             "capacity": self.capacity,
             "total": self.total,
@@ -251,6 +270,8 @@ class TransitionMemory:
                 f"the saved memory has capacity {state['capacity']}, this one {self.capacity}"
             )
         for name, column in self._columns.items():
+            if name in self.shared:  # restored by its owner
+                continue
             saved = state["columns"][name]
             if saved.shape[len(self.lead) + 1 :] != column.shape[len(self.lead) + 1 :]:
                 raise ValueError(

@@ -1,0 +1,74 @@
+"""accelerate and plain: put the soft NN update into an SB3 agent that exists, and take it out."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from functools import cache
+from typing import Any
+
+from stable_baselines3 import DDPG, SAC, TD3
+from stable_baselines3.common.buffers import ReplayBuffer
+from stable_baselines3.common.off_policy_algorithm import OffPolicyAlgorithm
+
+from nearl.agents.neighbor_buffer import NeighborReplayBuffer
+from nearl.agents.nntd3 import NNDDPG, NNSAC, NNTD3
+from nearl.agents.soft import SoftUpdate, refuse
+from nearl.soft_config import SoftNNConfig
+
+KNOWN: dict[type[OffPolicyAlgorithm], type[SoftUpdate]] = {TD3: NNTD3, DDPG: NNDDPG, SAC: NNSAC}
+OWN = ("nn", "nn_schedule", "soft")  # attributes that the module adds to an agent
+
+
+@cache
+def accelerated(kind: type[OffPolicyAlgorithm]) -> type[SoftUpdate]:
+    """The class of ``kind`` with the module: NNTD3 for TD3, and a new one for a class like TQC.
+
+    The same call gives the same class, so ``accelerated(TQC).load(path)`` loads what was saved.
+    """
+    if issubclass(kind, SoftUpdate):
+        return kind
+    if kind in KNOWN:
+        return KNOWN[kind]
+    name = f"NN{kind.__name__}"
+    return type(name, (SoftUpdate, kind), {"__doc__": f"{kind.__name__} with the soft NN update."})
+
+
+def accelerate(
+    model: OffPolicyAlgorithm, nn: SoftNNConfig | Mapping[str, Any] | None = None, **settings: Any
+) -> SoftUpdate:
+    """An agent that goes on from ``model`` with the soft nearest-neighbor update.
+
+    ``settings`` are fields of ``SoftNNConfig`` and replace those of ``nn``. Networks, optimizers,
+    environment and stored transitions are shared with ``model``, not copied: train one of them.
+    The weight's schedule starts now, also for an agent that has been trained already.
+    """
+    config = SoftNNConfig.of(nn, **settings)
+    if isinstance(model, SoftUpdate):
+        raise ValueError(f"{type(model).__name__} has the module already; nearl.plain(...) undoes")
+    networks = [getattr(model, name, None) for name in ("actor", "critic")]
+    if not isinstance(model, OffPolicyAlgorithm) or None in networks:
+        raise TypeError(
+            f"accelerate takes an off-policy actor-critic of SB3 (TD3, DDPG, SAC, TQC, CrossQ), "
+            f"got {type(model).__name__}"
+        )
+    refuse(model, config)
+    if not hasattr(networks[0], "mu"):
+        raise TypeError(f"the actor of {type(model).__name__} has no mean action 'mu'")
+    kind = accelerated(type(model))
+    agent = kind.__new__(kind)
+    agent.__dict__.update(model.__dict__)
+    agent.nn, agent.replay_buffer_class = config, NeighborReplayBuffer
+    agent._attach()
+    return agent
+
+
+def plain(model: SoftUpdate) -> OffPolicyAlgorithm:
+    """The agent of SB3 that goes on from ``model`` without the module; undoes ``accelerate``."""
+    if not isinstance(model, SoftUpdate):
+        raise TypeError(f"{type(model).__name__} has no module to take out")
+    kind = next(c for c in type(model).__mro__ if not issubclass(c, SoftUpdate))
+    agent = kind.__new__(kind)
+    agent.__dict__.update({k: v for k, v in model.__dict__.items() if k not in OWN})
+    agent.replay_buffer_class = ReplayBuffer  # type: ignore[attr-defined]
+    agent.replay_buffer = model.replay_buffer.give_back()  # type: ignore[attr-defined]
+    return agent  # type: ignore[return-value]

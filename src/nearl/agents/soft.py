@@ -1,0 +1,225 @@
+"""SoftUpdate: what turns an off-policy agent of SB3 into one with the soft NN update.
+
+Two hooks carry all three modifications of the paper, so ``train`` stays SB3's own: the replay
+buffer shifts the rewards of what it samples, and the actor's optimizer gets the policy gradient
+of the TD errors just before it steps.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping
+from contextlib import contextmanager
+from typing import Any
+
+import numpy as np
+import torch
+from gymnasium import spaces
+from numpy.typing import NDArray
+from stable_baselines3.common.buffers import ReplayBuffer
+from stable_baselines3.common.off_policy_algorithm import OffPolicyAlgorithm
+from stable_baselines3.common.torch_layers import FlattenExtractor
+from stable_baselines3.her.her_replay_buffer import HerReplayBuffer
+from stable_baselines3.td3.policies import Actor as DeterministicActor
+from torch import Tensor
+
+from nearl.agents.neighbor_buffer import NeighborReplayBuffer
+from nearl.soft_config import SoftNNConfig, WeightSchedule
+from nearl.soft_update import SoftNN
+from nearl.versioned import VersionedPolicy
+
+
+def refuse(agent: Any, config: SoftNNConfig) -> None:
+    """Say what cannot work, before anything is built."""
+    obs, act = agent.observation_space, agent.action_space
+    if agent.replay_buffer_class is not None and issubclass(
+        agent.replay_buffer_class, HerReplayBuffer
+    ):
+        raise ValueError(
+            "HER relabels goals inside its samples, so stored errors would belong to other "
+            "goals: the NN module cannot use HerReplayBuffer"
+        )
+    if isinstance(obs, spaces.Dict):
+        raise ValueError(
+            "Dict observations have no distance: flatten them (gymnasium.wrappers."
+            "FlattenObservation) before using the NN module"
+        )
+    if not isinstance(obs, spaces.Box) or not isinstance(act, spaces.Box):
+        raise ValueError(f"the NN module needs Box observations and actions, got {obs} and {act}")
+    if len(obs.shape) > 1 and isinstance(config.metric, str):
+        raise ValueError(
+            f"observations of shape {obs.shape} look like images, where L2 says little: give the "
+            "module a metric, nn=SoftNNConfig(metric=...)"
+        )
+    if agent.n_steps > 1:
+        raise ValueError(f"n_steps must be 1 with the NN module, got {agent.n_steps}")
+    if agent.optimize_memory_usage:
+        raise ValueError("optimize_memory_usage drops next observations, which rollouts need")
+    kind = agent.replay_buffer_class
+    if kind not in (None, ReplayBuffer) and not issubclass(kind, NeighborReplayBuffer):
+        raise ValueError(
+            f"replay_buffer_class must be None or a NeighborReplayBuffer, got {kind.__name__}"
+        )
+
+
+class SoftUpdate(OffPolicyAlgorithm):
+    """Mixin before an SB3 off-policy class; ``nn`` holds the settings, ``soft`` the module."""
+
+    nn: SoftNNConfig
+    nn_schedule: WeightSchedule
+    replay_buffer: NeighborReplayBuffer
+
+    def __init__(
+        self, *args: Any, nn: SoftNNConfig | Mapping[str, Any] | None = None, **kwargs: Any
+    ) -> None:
+        if nn is not None and not isinstance(nn, SoftNNConfig | Mapping):
+            raise TypeError(f"nn must be a SoftNNConfig or a mapping of its settings, got {nn!r}")
+        self.nn = SoftNNConfig.of(nn)
+        super().__init__(*args, **kwargs)
+
+    def _setup_model(self) -> None:
+        refuse(self, self.nn)
+        if self.replay_buffer_class in (None, ReplayBuffer):
+            self.replay_buffer_class = NeighborReplayBuffer
+        super()._setup_model()
+        self._attach()
+
+    def _attach(self) -> None:
+        """Build the module over the replay buffer."""
+        if "nn_schedule" not in self.__dict__:
+            self.nn_schedule = WeightSchedule(self.nn)
+        if not isinstance(self.replay_buffer, NeighborReplayBuffer):
+            self.replay_buffer = NeighborReplayBuffer.adopt(self.replay_buffer)
+        self.soft = SoftNN(
+            self.replay_buffer.memory,
+            self.nn,
+            policy=self._rollout_policy(),
+            gamma=self.gamma,
+            schedule=self.nn_schedule,
+            seed=self.seed,
+        )
+        self.replay_buffer.attach(self.soft)
+
+    def _rollout_policy(self) -> VersionedPolicy:
+        """The target actor, where there is one, or the actor; without exploration noise."""
+        actor = self.actor
+        if self.nn.policy == "target":
+            actor = getattr(self, "actor_target", actor)
+        plain = isinstance(actor, DeterministicActor) and type(
+            actor.features_extractor
+        ) is FlattenExtractor
+        if plain and self._vec_normalize_env is None:
+            return VersionedPolicy(actor.mu)
+
+        def act(obs: Tensor) -> Tensor:
+            env = self._vec_normalize_env
+            if env is not None:
+                rows = env.normalize_obs(obs.cpu().numpy())
+                obs = torch.as_tensor(rows, device=self.device)
+            if isinstance(actor, DeterministicActor):
+                return actor(obs)  # type: ignore[no-any-return]
+            return actor(obs, deterministic=True)  # type: ignore[no-any-return]
+
+        return VersionedPolicy(actor, act)
+
+    # -- learning --------------------------------------------------------------------------------
+
+    def _store_transition(
+        self,
+        replay_buffer: ReplayBuffer,
+        buffer_action: NDArray[Any],
+        new_obs: Any,
+        reward: NDArray[Any],
+        dones: NDArray[Any],
+        infos: list[dict[str, Any]],
+    ) -> None:
+        super()._store_transition(replay_buffer, buffer_action, new_obs, reward, dones, infos)
+        if self.nn.weight == 0:
+            return
+        memory = self.replay_buffer.memory
+        slots = np.arange(memory.total - len(dones), memory.total) % memory.capacity
+        counted = self.num_timesteps > self.learning_starts
+        self.soft.stepped(torch.from_numpy(slots), dones, count=counted)
+
+    def train(self, gradient_steps: int, batch_size: int = 100) -> None:
+        """SB3's ``train`` with the module's hooks in place."""
+        soft, phase = self.soft, self.nn.per_episode
+        if soft.inert:
+            super().train(gradient_steps, batch_size)
+            return
+        if phase is None:
+            with self._hooked():
+                super().train(gradient_steps, batch_size)
+        else:  # the authors' order of work: a phase with the module, then SB3's own updates
+            self._train_episode(*phase, gradient_steps, batch_size)
+        for name, value in soft.metrics().items():
+            self.logger.record(f"nn/{name}", value)
+
+    def _train_episode(self, batches: int, length: int, steps: int, batch_size: int) -> None:
+        buffer = self.replay_buffer
+        try:
+            if self.soft.schedule.on:
+                buffer.runs = length
+                with self._hooked():
+                    super().train(batches, length)
+            elif not bool(buffer.memory["td_error"].isnan().all()):
+                buffer.supervised = True
+                super().train(1, batch_size)
+            buffer.runs, buffer.supervised, buffer.soft = None, False, None
+            super().train(steps, batch_size)
+        finally:
+            buffer.runs, buffer.supervised, buffer.soft = None, False, self.soft
+
+    @contextmanager
+    def _hooked(self) -> Iterator[None]:
+        """While the weight is on: tau_nn, and the actor's term before its optimizer steps."""
+        tau, self.tau = self.tau, self.soft.tau(self.tau)
+        base, weight = self.soft.actor_weights
+        handles = []
+        if weight > 0:
+            mean = self.actor.mu
+            assert isinstance(mean, torch.nn.Module)
+            squash = not isinstance(self.actor, DeterministicActor)
+            optimizer = self.actor.optimizer
+            assert isinstance(optimizer, torch.optim.Optimizer)
+            parameters = [p for group in optimizer.param_groups for p in group["params"]]
+            gradients: list[Tensor | None] = []
+
+            def capture(module: Any, inputs: Any, output: Tensor) -> None:
+                batch = self.replay_buffer.batch
+                if output.requires_grad and batch is not None and len(output) == len(batch.act):
+                    means = output.tanh() if squash else output
+                    gradients[:] = self.soft.actor_gradients(means, batch, parameters)
+
+            def add(optimizer: Any, args: Any, kwargs: Any) -> None:
+                for parameter, gradient in zip(parameters, gradients, strict=True):
+                    if parameter.grad is not None:
+                        parameter.grad.mul_(base)
+                        if gradient is not None:
+                            parameter.grad.add_(gradient)
+
+            handles = [
+                mean.register_forward_hook(capture),
+                optimizer.register_step_pre_hook(add),
+            ]
+        try:
+            yield
+        finally:
+            self.tau = tau
+            for handle in handles:
+                handle.remove()
+
+    # -- saving ----------------------------------------------------------------------------------
+
+    def _excluded_save_params(self) -> list[str]:
+        return [*super()._excluded_save_params(), "soft"]
+
+    def load_replay_buffer(self, path: Any, truncate_last_traj: bool = True) -> None:
+        """SB3's own; a plain buffer becomes one with neighbors."""
+        super().load_replay_buffer(path, truncate_last_traj)
+        self._attach()
+
+    def set_env(self, env: Any, force_reset: bool = True) -> None:
+        super().set_env(env, force_reset)
+        if "soft" in self.__dict__:
+            self.soft.policy = self._rollout_policy()
+

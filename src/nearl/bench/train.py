@@ -1,0 +1,89 @@
+"""Time per training step with the module, beside SB3's TD3, in one run."""
+
+from __future__ import annotations
+
+import copy
+import time
+from typing import Any
+
+import numpy as np
+import torch
+from rich.table import Table
+from stable_baselines3 import TD3
+from stable_baselines3.common.noise import NormalActionNoise
+
+from nearl.agents import NNTD3
+from nearl.bench.transitions import collect
+from nearl.soft_config import SoftNNConfig
+
+ENV = "HalfCheetah-v5"
+# The paper's module on HalfCheetah, all three modifications on.
+PAPER = SoftNNConfig(
+    weight=0.9,
+    cutoff=None,
+    lipschitz=5.0,
+    metric="raw",
+    tau_nn=0.2,
+    negative_scale=0.3,
+    grad_clip=10.0,
+)
+CASES: dict[str, tuple[int, dict[str, Any]]] = {  # stored transitions and settings
+    "step": (30_000, {"refresh": "step"}),
+    "batch_10k": (10_000, {"refresh": "batch"}),
+    "batch_30k": (30_000, {"refresh": "batch"}),
+    "after": (30_000, {"cutoff": 0}),
+}
+
+
+def run(
+    *, rounds: int = 20, steps: int = 20, warm_up: int = 300, seed: int = 0, scale: float = 1.0
+) -> dict[str, Any]:
+    """Each case and SB3's TD3 take turns of ``steps`` steps; ratios of median step times."""
+    torch.set_num_threads(1)
+    sizes = {name: int(size * scale) for name, (size, _) in CASES.items()}
+    data = collect(ENV, max(sizes.values()), seed)
+    cases, ratios = {}, {}
+    for name, (_, changes) in CASES.items():
+        size = sizes[name]
+        peer, ours = agent(TD3, data, size), agent(NNTD3, data, size, nn=SoftNNConfig.of(PAPER, **changes))
+        for each in (peer, ours):
+            each.learn(warm_up, reset_num_timesteps=False)
+        times: dict[str, list[float]] = {"sb3": [], "nearl": []}
+        for _ in range(rounds):
+            for key, each in (("sb3", peer), ("nearl", ours)):
+                started = time.perf_counter()
+                each.learn(steps, reset_num_timesteps=False)
+                times[key].append((time.perf_counter() - started) / steps)
+        sb3, nearl = (1e3 * float(np.median(times[key])) for key in ("sb3", "nearl"))
+        ratios[name] = nearl / sb3
+        cases[name] = {"stored": size, "sb3_ms": sb3, "nearl_ms": nearl, "ratio": nearl / sb3}
+    return {"env": ENV, "cases": cases, "ratios": ratios}
+
+
+def agent(kind: Any, data: dict[str, Any], size: int, **options: Any) -> Any:
+    """An agent whose replay buffer holds the first ``size`` transitions of ``data``."""
+    noise = NormalActionNoise(np.zeros(6), 0.2 * np.ones(6))
+    model = kind(
+        "MlpPolicy", ENV, buffer_size=100_000, learning_starts=0, action_noise=noise, seed=0,
+        device="cpu", **options,
+    )
+    infos: list[dict[str, Any]] = [{}]
+    for i in range(size):
+        row = [data[name][i][None] for name in ("obs", "next_obs", "act", "reward")]
+        model.replay_buffer.add(*row, np.array([data["terminated"][i] > 0]), copy.copy(infos))
+    return model
+
+
+def rows(result: dict[str, Any]) -> Table:
+    table = Table(title=f"ms per training step on {result['env']}, nets 400-300, one thread")
+    for name in ("case", "stored", "SB3 TD3", "with the module", "ratio"):
+        table.add_column(name, justify="right")
+    for name, case in result["cases"].items():
+        table.add_row(
+            name,
+            f"{case['stored']:,}",
+            f"{case['sb3_ms']:.2f}",
+            f"{case['nearl_ms']:.2f}",
+            f"{case['ratio']:.2f}x",
+        )
+    return table

@@ -1,0 +1,141 @@
+"""Settings of the soft nearest-neighbor update, and its weight over time."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Mapping
+from dataclasses import dataclass, fields, replace
+from typing import Any, Literal
+
+from nearl.metrics import Metric
+
+
+@dataclass(frozen=True, kw_only=True)
+class SoftNNConfig:
+    """How the nearest-neighbor critic takes part in training an actor-critic.
+
+    The weight in the k-th episode or step is ``weight * (1 - decay)^k``, and 0 from ``cutoff``
+    on. Below ``threshold`` rollouts stop, and errors stored so far keep supervising the critic
+    with the weight ``threshold``. A ``weight`` of 0 leaves the base algorithm exactly as it is.
+    """
+
+    # weight
+    weight: float = 0.1  # alpha_0
+    decay: float = 0.0  # beta
+    unit: Literal["episode", "step"] = "step"  # what k counts
+    cutoff: int | None = 20_000
+    threshold: float = 1e-3  # epsilon, from the paper
+    # nearest-neighbor errors
+    refresh: Literal["step", "batch"] = "step"  # Algorithm 2, or Appendix D
+    lipschitz: float | Literal["auto"] = 0.0
+    horizon: int = 12  # paper
+    neighbors: int = 1  # paper
+    branch: Literal["full", "root"] = "root"
+    metric: Literal["standardized", "raw"] | Metric = "standardized"
+    index: str = "auto"
+    policy: Literal["target", "online"] = "target"  # the policy that rollouts follow
+    policy_noise: float = 0.0  # std of fresh noise at every step of a rollout: 0 in the paper
+    negative_scale: float = 1.0
+    error_clip: float | None = None
+    keep: Literal["all", "positive"] = "all"  # which errors are used and stored
+    # terms: None is the paper's blend of weights a and 1 - a; a number stands beside a base of 1
+    critic_weight: float | None = None
+    actor_weight: float | None = None
+    actor_std: float = 0.8  # of the Gaussian around the deterministic action: authors' code
+    log_prob: Literal["sum", "mean"] = "sum"  # over action dimensions
+    grad_clip: float | None = None  # norm of the actor term's gradient
+    tau_nn: float | None = None  # target networks' step while the weight is on
+    reward_scale: float = 1.0  # multiplies every reward, with the module and without
+    # the authors' order of work: so many runs of so many consecutive transitions per episode
+    per_episode: tuple[int, int] | None = None
+
+    def __post_init__(self) -> None:
+        if self.per_episode is not None:
+            object.__setattr__(self, "per_episode", tuple(self.per_episode))
+        for name, low, high in (
+            ("weight", 0.0, 1.0),
+            ("decay", 0.0, 1.0),
+            ("threshold", 0.0, 1.0),
+            ("policy_noise", 0.0, math.inf),
+            ("negative_scale", 0.0, math.inf),
+            ("reward_scale", 0.0, math.inf),
+        ):
+            self._within(name, low, high)
+        for name in ("error_clip", "critic_weight", "actor_weight", "grad_clip", "tau_nn"):
+            if getattr(self, name) is not None:
+                self._within(name, 0.0, 1.0 if name == "tau_nn" else math.inf)
+        for name in ("error_clip", "grad_clip", "actor_std", "reward_scale"):
+            if getattr(self, name) is not None and not getattr(self, name) > 0:
+                raise ValueError(f"{name} must be above 0, got {getattr(self, name)}")
+        if self.cutoff is not None and self.cutoff < 0:
+            raise ValueError(f"cutoff must be at least 0 (or None), got {self.cutoff}")
+        choices: dict[str, tuple[str, ...]] = {
+            "unit": ("episode", "step"),
+            "refresh": ("step", "batch"),
+            "policy": ("target", "online"),
+            "keep": ("all", "positive"),
+            "log_prob": ("sum", "mean"),
+        }
+        for name, accepted in choices.items():
+            if getattr(self, name) not in accepted:
+                raise ValueError(
+                    f"{name} must be one of {', '.join(accepted)}; got {getattr(self, name)!r}"
+                )
+        if isinstance(self.metric, str) and self.metric not in ("standardized", "raw"):
+            raise ValueError(
+                f"metric must be 'standardized', 'raw' or a Metric, got {self.metric!r}"
+            )
+        if self.per_episode is not None and (
+            len(self.per_episode) != 2 or min(self.per_episode) < 1
+        ):
+            raise ValueError(f"per_episode is (batches, transitions), got {self.per_episode}")
+
+    def _within(self, name: str, low: float, high: float) -> None:
+        value = getattr(self, name)
+        if not (isinstance(value, int | float) and math.isfinite(value) and low <= value <= high):
+            raise ValueError(f"{name} must be a number in [{low:g}, {high:g}], got {value!r}")
+
+    @classmethod
+    def of(cls, given: SoftNNConfig | Mapping[str, Any] | None, **changes: Any) -> SoftNNConfig:
+        """Settings from an object, from names and values (as YAML has them), or the defaults."""
+        values = {} if given is None or isinstance(given, SoftNNConfig) else dict(given)
+        known = {field.name for field in fields(cls)}
+        unknown = [name for name in (values | changes) if name not in known]
+        if unknown:
+            raise TypeError(
+                f"unknown setting of the NN module: {', '.join(unknown)}; "
+                f"accepted: {', '.join(sorted(known))}"
+            )
+        base = given if isinstance(given, SoftNNConfig) else cls(**values)
+        return replace(base, **changes)
+
+
+class WeightSchedule:
+    """The weight of the module as training goes on; counts steps and finished episodes."""
+
+    def __init__(self, config: SoftNNConfig, *, steps: int = 0, episodes: int = 0) -> None:
+        self.config, self.steps, self.episodes = config, steps, episodes
+
+    @property
+    def weight(self) -> float:
+        """alpha: of the nearest-neighbor terms, 0 once rollouts have stopped."""
+        config = self.config
+        k = self.steps if config.unit == "step" else self.episodes
+        if config.cutoff is not None and k >= config.cutoff:
+            return 0.0
+        weight = config.weight * (1.0 - config.decay) ** k
+        return weight if weight >= config.threshold and weight > 0 else 0.0
+
+    @property
+    def on(self) -> bool:
+        """Whether rollouts are made."""
+        return self.weight > 0
+
+    @property
+    def supervision(self) -> float:
+        """The weight of stored errors in the critic: alpha, and epsilon afterwards."""
+        return 0.0 if self.config.weight == 0 else max(self.weight, self.config.threshold)
+
+    def advance(self, *, steps: int = 0, episodes: int = 0) -> None:
+        self.steps += steps
+        self.episodes += episodes

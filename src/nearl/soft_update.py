@@ -1,0 +1,281 @@
+"""SoftNN: the soft nearest-neighbor update (Algorithm 2) as a module for any actor-critic.
+
+    memory = TransitionMemory(1_000_000, (obs_dim,), (act_dim,))
+    soft = SoftNN(memory, SoftNNConfig(weight=0.5), policy=actor_target, gamma=0.99)
+    soft.observe(obs, act, reward, next_obs, terminated, truncated)
+    batch = soft.augment(memory.sample(256))
+    target = batch.reward + ~batch.terminated * batch.discount * value_of(batch.next_obs)
+    loss = soft.actor_term(-q(batch.obs, means).mean(), means, batch)
+
+Whatever a memory of neighbors says about a value enters the critic's target in one place: the
+``reward`` and the ``discount`` of an augmented batch, y = reward + ~terminated * discount * v.
+"""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Iterable, Mapping
+from typing import Any, NamedTuple
+
+import numpy as np
+import torch
+from torch import Tensor
+
+from nearl.critic import NNCritic
+from nearl.experience import Experience
+from nearl.losses import gaussian_log_prob, shaped_errors, shifted_rewards, td_policy_loss
+from nearl.memory import TransitionMemory, Transitions
+from nearl.metrics import ActionCode, Metric, Standardized, WeightedL2
+from nearl.policy_keys import Policy
+from nearl.soft_config import SoftNNConfig, WeightSchedule
+
+
+class AugmentedBatch(NamedTuple):
+    """A batch whose ``reward`` and ``discount`` make the critic's target."""
+
+    slots: Tensor
+    obs: Tensor
+    act: Tensor
+    reward: Tensor
+    next_obs: Tensor
+    terminated: Tensor
+    truncated: Tensor
+    td_error: Tensor  # as used: NaN where the sample is not supervised
+    discount: float | Tensor
+
+
+def make_metric(memory: TransitionMemory, kind: str) -> Metric:
+    """The built-in metric over a memory's pairs, every coordinate with weight 1."""
+    obs_dim = int(np.prod(memory["obs"].shape[len(memory.lead) + 1 :]))
+    act_dim = int(np.prod(memory["act"].shape[len(memory.lead) + 1 :]))
+    code = ActionCode.box(act_dim)
+    return Standardized(obs_dim, code) if kind == "standardized" else WeightedL2.uniform(obs_dim, code)
+
+
+class SoftNN:
+    """Nearest-neighbor errors of stored transitions and the terms they add to both losses.
+
+    ``policy`` maps observations to actions and is what rollouts follow. If it has a method
+    ``refresh`` and an attribute ``version``, as ``VersionedPolicy`` does, its actions are reused
+    while it has not changed.
+    """
+
+    def __init__(
+        self,
+        memory: TransitionMemory,
+        config: SoftNNConfig | Mapping[str, Any] | None = None,
+        *,
+        policy: Policy,
+        gamma: float = 0.99,
+        schedule: WeightSchedule | None = None,
+        seed: int | None = None,
+    ) -> None:
+        self.config = config = SoftNNConfig.of(config)
+        self.memory, self.policy, self.gamma = memory, policy, gamma
+        self.schedule = schedule or WeightSchedule(config)
+        self.generator = torch.Generator()
+        self.generator.manual_seed(int(np.random.SeedSequence(seed).generate_state(1)[0]))
+        metric = config.metric
+        self.experience = Experience(
+            memory,
+            make_metric(memory, metric) if isinstance(metric, str) else metric,
+            index=config.index,
+        )
+        # Errors are linear in rewards and L, so rewards need not be stored a second time, scaled.
+        lipschitz = config.lipschitz
+        self.critic = NNCritic(
+            self.experience,
+            lipschitz=lipschitz if lipschitz == "auto" else lipschitz / config.reward_scale,
+            horizon=config.horizon,
+            gamma=gamma,
+            neighbors=config.neighbors,
+            branch=config.branch,
+            noise_free=config.policy_noise == 0,
+        )
+        self.seconds, self._used = 0.0, torch.zeros(0)
+
+    # -- the three modifications -----------------------------------------------------------------
+
+    def observe(
+        self,
+        obs: Any,
+        act: Any,
+        reward: Any,
+        next_obs: Any,
+        terminated: Any,
+        truncated: Any,
+    ) -> Tensor:
+        """Store a batch of transitions ``(B, ...)``, one step of B environments; their slots.
+
+        With ``refresh="step"`` their errors are stored too, as in Algorithm 2.
+        """
+        slots = self.memory.add(obs, act, reward, next_obs, terminated, truncated)
+        self.stepped(slots, np.asarray(terminated) | np.asarray(truncated))
+        return slots
+
+    def stepped(self, slots: Tensor, ended: Any, *, count: bool = True) -> None:
+        """Value transitions that were just stored, if the settings say so, and count them."""
+        if self.config.refresh == "step" and self.schedule.on:
+            self.refresh(slots)
+        if count:
+            self.schedule.advance(steps=len(slots), episodes=int(np.sum(ended)))
+
+    def refresh(self, slots: Tensor) -> Tensor:
+        """Errors of stored transitions under the policy, which are also stored with them."""
+        started = time.perf_counter()
+        self._renew()
+        with torch.no_grad():
+            errors = self.critic.td_error(self.memory.gather(slots), self._acting())
+        errors = errors * self.config.reward_scale
+        self.memory.write_td(slots, errors)
+        self.seconds += time.perf_counter() - started
+        return errors
+
+    def augment(self, batch: Transitions, *, unit: float = 1.0) -> AugmentedBatch:
+        """Modifications 1 and 3: the batch with what its critic's target is made of.
+
+        ``unit`` converts stored rewards to those of the batch, where they were normalized.
+        """
+        config = self.config
+        errors = batch.td_error
+        if config.refresh == "batch" and self.schedule.on:
+            errors = self.refresh(batch.slots).to(batch.reward.device)
+        used = shaped_errors(
+            errors,
+            negative_scale=config.negative_scale,
+            clip=config.error_clip,
+            positive_only=config.keep == "positive",
+        )
+        reward = batch.reward * config.reward_scale if config.reward_scale != 1 else batch.reward
+        if self.supervision > 0:
+            reward = shifted_rewards(reward, used * unit, self.supervision)
+        self._used = used
+        return AugmentedBatch(*batch._replace(reward=reward, td_error=used), self.gamma)
+
+    def actor_term(
+        self,
+        loss: Tensor,
+        means: Tensor,
+        batch: AugmentedBatch,
+        parameters: Iterable[Tensor] | None = None,
+    ) -> Tensor:
+        """Modification 2: the actor's loss with the TD-error policy gradient in it.
+
+        ``means`` are the actor's actions for ``batch.obs``. ``grad_clip`` needs its parameters.
+        """
+        base, weight = self.actor_weights
+        if weight == 0:
+            return loss
+        term = self._actor_term(means, batch)
+        if self.config.grad_clip is not None:
+            if parameters is None:
+                raise ValueError("grad_clip needs the actor's parameters: actor_term(..., params)")
+            weight = weight * self._clip_factor(self._gradients(term, list(parameters)))
+        return base * loss + weight * term
+
+    def actor_gradients(
+        self, means: Tensor, batch: AugmentedBatch, parameters: list[Tensor]
+    ) -> list[Tensor | None]:
+        """What ``actor_term`` adds to the gradients of the base loss, which count ``base`` times."""
+        _, weight = self.actor_weights
+        gradients = self._gradients(self._actor_term(means, batch), parameters)
+        if self.config.grad_clip is not None:
+            weight = weight * self._clip_factor(gradients)
+        return [None if gradient is None else gradient * weight for gradient in gradients]
+
+    def _actor_term(self, means: Tensor, batch: AugmentedBatch) -> Tensor:
+        config = self.config
+        log_probs = gaussian_log_prob(means, batch.act, config.actor_std, reduction=config.log_prob)
+        return td_policy_loss(log_probs, batch.td_error.nan_to_num(0.0))
+
+    def _gradients(self, term: Tensor, parameters: list[Tensor]) -> list[Tensor | None]:
+        return list(torch.autograd.grad(term, parameters, retain_graph=True, allow_unused=True))
+
+    def _clip_factor(self, gradients: list[Tensor | None]) -> Tensor:
+        assert self.config.grad_clip is not None
+        norm = torch.nn.utils.get_total_norm([g for g in gradients if g is not None])
+        return (self.config.grad_clip / (norm + 1e-6)).clamp(max=1.0)
+
+    # -- weights ---------------------------------------------------------------------------------
+
+    @property
+    def inert(self) -> bool:
+        """Whether the module leaves every number of the base algorithm as it is."""
+        return self.config.weight == 0 and self.config.reward_scale == 1
+
+    @property
+    def supervision(self) -> float:
+        """How much of an error is taken off the reward."""
+        beside = self.config.critic_weight
+        if beside is None or not self.schedule.on:
+            return self.schedule.supervision
+        return beside / (1.0 + beside)
+
+    @property
+    def actor_weights(self) -> tuple[float, float]:
+        """Weights of the base actor loss and of the term."""
+        weight, beside = self.schedule.weight, self.config.actor_weight
+        if weight == 0:
+            return 1.0, 0.0
+        return (1.0 - weight, weight) if beside is None else (1.0, beside)
+
+    def tau(self, tau: float) -> float:
+        """The target networks' step: ``tau_nn`` while the weight is on."""
+        return self.config.tau_nn if self.config.tau_nn and self.schedule.on else tau
+
+    def _renew(self) -> None:
+        """Let the policy notice that its network has changed."""
+        notice = getattr(self.policy, "refresh", None)
+        if notice is not None:
+            notice()
+
+    def _acting(self) -> Policy:
+        policy, std = self.policy, self.config.policy_noise
+        if std == 0:
+            return policy
+
+        def act(obs: Tensor) -> Tensor:
+            mean = policy(obs)
+            noise = torch.randn(mean.shape, generator=self.generator) * std
+            return (mean + noise.to(mean.device)).clamp(-1.0, 1.0)
+
+        return act
+
+    # -- report and state ------------------------------------------------------------------------
+
+    def metrics(self) -> dict[str, float]:
+        """What the last batch looked like, and the seconds spent since the last call."""
+        used = self._used
+        known = used[~used.isnan()]
+        seconds, self.seconds = self.seconds, 0.0
+        some = len(known) > 0
+        return {
+            "weight": self.schedule.weight,
+            "supervision": self.supervision,
+            "td_error_mean": float(known.mean()) if some else 0.0,
+            "td_error_std": float(known.std(correction=0)) if some else 0.0,
+            "neighbor_distance": float(self.critic.distance),
+            "supervised_share": len(known) / max(1, len(used)),
+            "lipschitz": self.critic.lipschitz if len(self.memory) else 0.0,
+            "seconds": seconds,
+        }
+
+    def state_dict(self) -> dict[str, Any]:
+        self._renew()
+        return {
+            "experience": self.experience.state_dict(),
+            "critic": self.critic.state_dict(self.policy),
+            "generator": self.generator.get_state(),
+            "steps": self.schedule.steps,
+            "episodes": self.schedule.episodes,
+        }
+
+    def load_state_dict(self, state: Mapping[str, Any]) -> None:
+        """Continue from ``state_dict``, once the policy's network has been restored."""
+        self._renew()
+        self.experience.load_state_dict(state["experience"])
+        self.critic.load_state_dict(state["critic"], self.policy)
+        self.generator.set_state(state["generator"])
+        self.schedule.steps, self.schedule.episodes = state["steps"], state["episodes"]
+
+

@@ -14,12 +14,12 @@ LAYERS = [  # a module imports only from its own layer or an earlier one
     {"saving"},
     {"metrics", "neighbors", "memory", "approximator", "networks", "losses"},
     {"experience", "lipschitz", "certified"},
-    {"critic", "graph"},
+    {"critic", "graph", "policy_keys", "soft_config", "soft_update", "versioned"},
     {"presets", "envs"},
     {"agents"},
-    {"evaluation", "runs", "pictures"},
+    {"algorithms", "evaluation", "pictures", "recorder", "runs"},
     {"bench", "studies"},
-    {"cli"},
+    {"__main__", "cli", "cli_bench", "cli_study"},
 ]
 CORE = set().union(*LAYERS[:4])
 

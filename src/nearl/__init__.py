@@ -13,14 +13,19 @@ from nearl.experience import Experience
 from nearl.graph import CandidateGraph, ContinuousGraph, NeighborGraph
 from nearl.memory import TransitionMemory, Transitions
 from nearl.metrics import ActionCode, Metric, PairwiseMetric, Standardized, WeightedL2
+from nearl.soft_config import SoftNNConfig
+from nearl.soft_update import SoftNN
 
 if TYPE_CHECKING:
-    from nearl.agents import NNAC
+    from nearl.agents import NNAC, NNDDPG, NNSAC, NNTD3, accelerate, accelerated, plain
     from nearl.evaluation import evaluate
+    from nearl.presets import preset
 
 __version__ = "0.1.0"
 
-_LATER = {"NNAC": "nearl.agents", "evaluate": "nearl.evaluation"}
+_AGENTS = ("NNAC", "NNDDPG", "NNSAC", "NNTD3", "accelerate", "accelerated", "plain")
+_LATER = dict.fromkeys(_AGENTS, "nearl.agents")
+_LATER |= {"evaluate": "nearl.evaluation", "preset": "nearl.presets"}
 
 
 def __getattr__(name: str) -> Any:
@@ -31,6 +36,9 @@ def __getattr__(name: str) -> Any:
 
 __all__ = [
     "NNAC",
+    "NNDDPG",
+    "NNSAC",
+    "NNTD3",
     "ActionCode",
     "CandidateGraph",
     "ContinuousGraph",
@@ -40,9 +48,15 @@ __all__ = [
     "NNCritic",
     "NeighborGraph",
     "PairwiseMetric",
+    "SoftNN",
+    "SoftNNConfig",
     "Standardized",
     "TransitionMemory",
     "Transitions",
     "WeightedL2",
+    "accelerate",
+    "accelerated",
     "evaluate",
+    "plain",
+    "preset",
 ]

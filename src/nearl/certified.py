@@ -16,10 +16,11 @@ from numba import njit
 from numpy.typing import NDArray
 
 from nearl.experience import Experience
-from nearl.neighbors import update_lists
+from nearl.neighbors.canonical import insert, squared_distance
 
 Floats = NDArray[np.float64]
 Ints = NDArray[np.int64]
+LAG = 1024  # a list that lacks more new points than this is searched for again
 
 
 class CertifiedNeighbors:
@@ -28,36 +29,54 @@ class CertifiedNeighbors:
     def __init__(self, experience: Experience, *, k: int = 1, spare: int = 3) -> None:
         self.experience, self.k, self.length = experience, k, k + spare
         self.searched = 0  # how many searches the certificate could not save
-        self._reset(0)
+        self._reset()
 
-    def _reset(self, nodes: int) -> None:
-        self.known = np.zeros(nodes, dtype=bool)
-        self.anchors = np.zeros((nodes, self.experience.metric.dim), dtype=np.float32)
-        self.squared = np.full((nodes, self.length), np.inf)
-        self.slots = np.full((nodes, self.length), -1, dtype=np.int64)
-        self._epoch, self._total = self.experience.epoch, self.experience.memory.total
+    def _reset(self) -> None:
+        self.seen = np.zeros(0, dtype=np.int64)  # transitions a list knows of; 0: no list
+        self.anchors = np.zeros((0, self.experience.metric.dim), dtype=np.float32)
+        self.squared = np.zeros((0, self.length))
+        self.slots = np.zeros((0, self.length), dtype=np.int64)
+        self._epoch = self.experience.epoch
 
     def forget(self, nodes: Ints) -> None:
         """Nodes whose state has been replaced."""
-        self.known[nodes[nodes < len(self.known)]] = False
+        self.seen[nodes[nodes < len(self.seen)]] = 0
 
     def nearest(self, nodes: Ints, keys: NDArray[np.float32]) -> tuple[Floats, Ints]:
         """Exact distances and slots ``(n, k)`` of ``keys (n, dim)``, which belong to ``nodes``."""
-        self.experience.sync()
-        self._absorb()
+        experience, memory = self.experience, self.experience.memory
+        experience.sync()
+        if self._epoch != experience.epoch:
+            self._reset()
         self._grow(int(nodes.max(initial=-1)) + 1)
         distances = np.empty((len(nodes), self.k))
         slots = np.empty((len(nodes), self.k), dtype=np.int64)
-        stale = ~self.known[nodes]
+        begin = max(0, memory.total - min(LAG, memory.capacity))
+        seen = self.seen[nodes]
+        stale = (seen == 0) | (seen < begin)  # no list, or one too far behind to catch up
         kept = np.flatnonzero(~stale)
         if len(kept):
             ids = nodes[kept]
-            table = self.experience.source.kept
+            begin = int(seen[kept].min())
+            fresh = np.arange(begin, memory.total) % memory.capacity
+            recent = experience.source.take(fresh)
+            _catch_up(
+                ids,
+                self.seen,
+                self.anchors,
+                self.squared,
+                self.slots,
+                recent,
+                begin,
+                memory.total,
+                memory.capacity,
+            )
+            table = experience.source.kept
             if table is not None:
                 rows, at = self.slots, ids
             else:  # a large memory: fetch the members' keys
                 rows = np.arange(len(ids) * self.length).reshape(-1, self.length)
-                table = self.experience.source.take(np.maximum(self.slots[ids], 0).ravel())
+                table = experience.source.take(np.maximum(self.slots[ids], 0).ravel())
                 at = np.arange(len(ids))
             proven = _recheck(
                 keys,
@@ -72,49 +91,57 @@ class CertifiedNeighbors:
                 distances,
                 slots,
             )
-            stale[kept[~proven]] = True
+            stale[kept[~(proven & (self.seen[ids] > 0))]] = True
         ask = np.flatnonzero(stale)
         if len(ask):
             self.searched += len(ask)
-            length = min(self.length, len(self.experience.index))
-            squared, found = self.experience.search(keys[ask], length)
+            length = min(self.length, len(experience.index))
+            squared, found = experience.search(keys[ask], length)
             distances[ask], slots[ask] = np.sqrt(squared[:, : self.k]), found[:, : self.k]
             ids = nodes[ask]
-            self.known[ids], self.anchors[ids] = True, keys[ask]
+            self.seen[ids], self.anchors[ids] = memory.total, keys[ask]
             self.squared[ids], self.slots[ids] = np.inf, -1
             self.squared[ids, :length], self.slots[ids, :length] = squared, found
         return distances, slots
 
     def _grow(self, nodes: int) -> None:
-        have = len(self.known)
+        have = len(self.seen)
         if nodes <= have:
             return
         more = max(nodes, 2 * have) - have
-        self.known = np.pad(self.known, (0, more))
+        self.seen = np.pad(self.seen, (0, more))
         self.anchors = np.pad(self.anchors, ((0, more), (0, 0)))
-        self.squared = np.pad(self.squared, ((0, more), (0, 0)), constant_values=np.inf)
-        self.slots = np.pad(self.slots, ((0, more), (0, 0)), constant_values=-1)
+        self.squared = np.pad(self.squared, ((0, more), (0, 0)))
+        self.slots = np.pad(self.slots, ((0, more), (0, 0)))
 
-    def _absorb(self) -> None:
-        """Take in what was stored since the last call: one comparison per new point and node."""
-        memory = self.experience.memory
-        if self._epoch != self.experience.epoch or memory.total - self._total >= memory.capacity:
-            self._reset(0)
-            return
-        fresh = np.arange(self._total, memory.total) % memory.capacity
-        if len(fresh) == 0:
-            return
-        if memory.total > memory.capacity:  # some of these slots held another point before
-            written = np.zeros(memory.capacity, dtype=bool)
-            written[fresh] = True
-            self.known &= ~(written[self.slots] & (self.slots >= 0)).any(1)
-        nodes = np.flatnonzero(self.known)
-        if len(nodes):
-            squared, slots = self.squared[nodes], self.slots[nodes]
-            keys = self.experience.source.take(fresh)
-            update_lists(self.anchors[nodes], squared, slots, keys, fresh)
-            self.squared[nodes], self.slots[nodes] = squared, slots
-        self._total = memory.total
+
+@njit(cache=True)
+def _catch_up(  # type: ignore[no-untyped-def]
+    nodes, seen, anchors, squared, slots, recent, begin, total, capacity
+):
+    """Take transitions ``seen[node]`` to ``total`` into each node's list; ``recent`` has their keys.
+
+    A list with a member that was overwritten meanwhile is given up: its ``seen`` becomes 0.
+    """
+    for node in nodes:
+        first = seen[node]
+        if first == total:
+            continue
+        seen[node] = total
+        if total > capacity:
+            for slot in slots[node]:
+                written = total - 1 - (total - 1 - slot) % capacity
+                if slot >= 0 and written >= first:
+                    seen[node] = 0
+        if seen[node] == 0:
+            continue
+        farthest = squared[node, -1]
+        for i in range(first, total):
+            key = recent[i - begin]
+            far = squared_distance(anchors[node], key)
+            if far <= farthest:
+                insert(squared[node], slots[node], far, i % capacity)
+                farthest = squared[node, -1]
 
 
 @njit(cache=True)

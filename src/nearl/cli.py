@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-import json
+import re
 import time
 from pathlib import Path
 from typing import Annotated, Any
@@ -13,20 +13,20 @@ from gymnasium.error import Error as GymError
 from rich.console import Console
 from tqdm import tqdm
 
+from nearl.cli_bench import bench_app
+from nearl.cli_study import study_app
+
 app = typer.Typer(
     help="Nearest-neighbor critics that make deep RL learn faster.",
     no_args_is_help=True,
     add_completion=False,
     pretty_exceptions_enable=False,
 )
-bench_app = typer.Typer(help="Speed, measured beside peers in one run.", no_args_is_help=True)
 app.add_typer(bench_app, name="bench")
-study_app = typer.Typer(help="Experiments whose results are committed.", no_args_is_help=True)
 app.add_typer(study_app, name="study")
 console = Console(highlight=False)
 
 Folder = Annotated[Path, typer.Argument(help="Folder of a run made by `nearl train`.")]
-Json = Annotated[bool, typer.Option("--json", help="Print one JSON object and nothing else.")]
 
 
 def parse(pairs: list[str]) -> dict[str, Any]:
@@ -37,6 +37,8 @@ def parse(pairs: list[str]) -> dict[str, Any]:
         if not equals:
             raise ValueError(f"--set takes name=value, got {pair!r}")
         parsed[name] = yaml.safe_load(value)
+        if isinstance(parsed[name], str) and re.fullmatch(r"[-+]?[\d.]+e[-+]?\d+", value):
+            parsed[name] = float(value)  # YAML 1.1 takes 1e-3 for a text
     return parsed
 
 
@@ -58,11 +60,23 @@ def run_with_progress(settings: Any, out: Path) -> Any:
 
 @app.command()
 def train(
-    algo: Annotated[str, typer.Argument(help="nnac")],
-    env: Annotated[str, typer.Option(help="Gymnasium environment.")] = "CartPole-v1",
-    steps: Annotated[int, typer.Option(help="Environment steps in total.")] = 50_000,
+    algo: Annotated[str, typer.Argument(help="nnac, nntd3, nnddpg, nnsac, td3, ddpg or sac.")],
+    env: Annotated[
+        str | None,
+        typer.Option(help="Gymnasium environment; default CartPole-v1 for nnac, or Pendulum-v1."),
+    ] = None,
+    steps: Annotated[
+        int | None,
+        typer.Option(help="Environment steps in total; default the preset's, 50,000 for nnac."),
+    ] = None,
     seed: Annotated[int, typer.Option(help="Seed of weights, actions and environment.")] = 0,
-    preset: Annotated[str, typer.Option(help="default, rollout or paper.")] = "default",
+    preset: Annotated[
+        str,
+        typer.Option(
+            help="default or paper; rollout (nnac only); authors (not for nnsac and sac). td3, "
+            "ddpg and sac have the settings of their NN versions, without the NN module."
+        ),
+    ] = "default",
     out: Annotated[
         Path | None, typer.Option(help="Folder; default runs/ALGO-ENV-PRESET-SEED.")
     ] = None,
@@ -73,14 +87,17 @@ def train(
     eval_episodes: Annotated[int, typer.Option(help="Greedy episodes per evaluation.")] = 10,
     checkpoint_every: Annotated[int, typer.Option(help="Steps between checkpoints.")] = 5000,
     n_envs: Annotated[int, typer.Option(help="Environments stepped together.")] = 1,
+    device: Annotated[str, typer.Option(help="auto, cpu or cuda; nnac runs on the CPU.")] = "auto",
 ) -> None:
     """Train an agent. The same command again continues an interrupted run."""
+    from nearl.algorithms import default_env, default_steps
     from nearl.runs import Run, RunSettings
 
+    env = env or default_env(algo)
     settings = RunSettings(
         algo=algo,
         env=env,
-        steps=steps,
+        steps=default_steps(algo, preset, env) if steps is None else steps,
         seed=seed,
         preset=preset,
         settings=parse(set_ or []),
@@ -88,6 +105,7 @@ def train(
         eval_episodes=eval_episodes,
         checkpoint_every=checkpoint_every,
         n_envs=n_envs,
+        device=device,
     )
     folder = out or Path("runs") / f"{algo}-{env.replace('/', '-')}-{preset}-{seed}"
     run_with_progress(settings, folder)
@@ -125,7 +143,9 @@ def evaluate_run(
 
     folder = Run(run)
     settings = folder.settings()
-    returns = evaluate(folder.model(), settings.env, episodes=episodes, seed=seed)
+    returns = evaluate(
+        folder.model(), settings.env, episodes=episodes, seed=seed, wrap=folder.wrapper()
+    )
     console.print(
         f"{settings.env}: return {returns.mean():.1f} ± {returns.std():.1f} over {episodes} "
         f"episodes (min {returns.min():.1f}, max {returns.max():.1f})"
@@ -143,7 +163,13 @@ def video(
     from nearl.runs import Run
 
     folder = Run(run)
-    path = film(folder.model(), folder.settings().env, out or run / "agent.gif", seed=seed)
+    path = film(
+        folder.model(),
+        folder.settings().env,
+        out or run / "agent.gif",
+        seed=seed,
+        wrap=folder.wrapper(),
+    )
     console.print(f"film: {path}")
 
 
@@ -164,82 +190,6 @@ def demo(
     draw(Run(out))
     video(out, out=None, seed=12345)
     console.print(f"model: {out / 'model.zip'}   evaluations: {out / 'eval.csv'}")
-
-
-@study_app.command("nnac")
-def study_nnac(
-    out: Annotated[Path, typer.Option(help="Folder of the runs.")] = Path("runs/study-nnac"),
-    results: Annotated[Path, typer.Option(help="Folder of CSV and summary.")] = Path(
-        "results/nnac"
-    ),
-    jobs: Annotated[int, typer.Option(help="Processes side by side.")] = 2,
-    only: Annotated[
-        str, typer.Option(help="Only arms whose name contains this, e.g. default.")
-    ] = "",
-) -> None:
-    """NNAC's presets over fresh seeds. Finished cells are skipped, cut ones continued."""
-    from nearl.studies import nnac
-
-    arms = tuple(arm for arm in nnac.ARMS if only in arm.name)
-    if not arms:
-        raise ValueError(f"no arm matches {only!r}; arms: {', '.join(a.name for a in nnac.ARMS)}")
-    with tqdm(total=sum(len(arm.seeds) for arm in arms), unit="run") as bar:
-
-        def cell(name: str, seed: int) -> None:
-            bar.set_postfix_str(f"{name} seed {seed}")
-            bar.update()
-
-        summary = nnac.run(out, arms=arms, jobs=jobs, results=results, on_cell=cell)
-    for name, cells in summary.items():
-        stay = cells["later_evaluations_solved"]
-        console.print(
-            f"{name}: solved (>= {cells['solved_at']:g}) by {cells['seeds_solved']}/"
-            f"{cells['seeds']} seeds, median first at {cells['median_first_solved']}, later "
-            f"evaluations solved {'-' if stay is None else f'{stay:.3f}'}"
-        )
-
-
-def show(result: dict[str, Any], as_json: bool, table: Any) -> None:
-    """A benchmark's result as JSON or as its own table."""
-    if as_json:
-        typer.echo(json.dumps(result))
-    else:
-        console.print(table(result))
-
-
-@bench_app.command("search")
-def bench_search(json_: Json = False) -> None:
-    """Nearest-neighbor search: ms per 512 queries against cKDTree, faiss and torch."""
-    from nearl.bench import search
-
-    show(search.run(), json_, search.rows)
-
-
-@bench_app.command("critic")
-def bench_critic(json_: Json = False) -> None:
-    """TD errors of 256 HalfCheetah samples against one-by-one recursion."""
-    from nearl.bench import critic
-
-    show(critic.run(), json_, critic.rows)
-
-
-@bench_app.command("nnac")
-def bench_nnac(
-    json_: Json = False,
-    steps: Annotated[int, typer.Option(help="Environment steps per preset.")] = 50_000,
-) -> None:
-    """NNAC on CartPole, steps/s, against a plain implementation."""
-    from nearl.bench import nnac
-
-    show(nnac.run(steps=steps), json_, nnac.rows)
-
-
-@bench_app.command("memory")
-def bench_memory(json_: Json = False) -> None:
-    """Bytes of 1,000,000 HalfCheetah transitions, index included."""
-    from nearl.bench import memory
-
-    show(memory.run(), json_, memory.rows)
 
 
 def main() -> None:

@@ -153,15 +153,23 @@ class NNCritic:
             squared, first = self.experience.search(keys, self.neighbors)  # (B, M)
             far_first, roots = np.sqrt(squared), first
         else:  # states of stored transitions are remembered too, as nodes of their own
-            nodes, at = np.unique(2 * slots.numpy() + 1, return_inverse=True)
+            nodes, at = 2 * slots.numpy() + 1, slice(None)
+            if len(nodes) > 1:
+                nodes, at = np.unique(nodes, return_inverse=True)
             far_first, first = self._certified.nearest(nodes, self._keys(nodes, policy))
             far_first, first = far_first[at], first[at]
-            roots = np.append(first, slots.numpy())
+            # Where a transition is its own nearest neighbor, both values go on from it alike and
+            # the error is -L d: its future is not needed.
+            others = (first != slots.numpy()[:, None]).any(1)
+            roots = np.append(first[others], slots.numpy()[others])
         self.distance = float(far_first.mean())
+        reward, bonus = memory.array("reward"), self.lipschitz
+        if len(roots) == 0 and self.neighbors == 1:
+            value = np.where(left.numpy() > 0, (reward[first] + bonus * far_first)[:, 0], 0.0)
+            return torch.from_numpy(value).float(), torch.zeros(shape)
         reached, near, far = self._discover(roots.ravel(), deepest - 1, policy)
         place = np.full(len(memory), len(reached))  # slots with no future share the last row, 0
         place[reached] = np.arange(len(reached))
-        reward, bonus = memory.array("reward"), self.lipschitz
         gains = reward[near] + bonus * far  # (S, k)
         levels = _sweep(gains, place[near], self.gamma, deepest)  # (deepest, S + 1)
         depth = left.numpy() - 1
@@ -176,15 +184,15 @@ class NNCritic:
     ) -> tuple[NDArray[np.int64], NDArray[np.int64], NDArray[np.float64]]:
         """All stored transitions within ``depth`` steps of ``slots`` and their successors."""
         memory = self.experience.memory
-        wanted = np.zeros(len(memory), dtype=bool)
-        seen = memory["terminated"].numpy().copy() if self.stop_at_terminal else wanted.copy()
+        seen = memory["terminated"].numpy().copy()
+        if not self.stop_at_terminal:
+            seen[:] = False
         reached, near, far = [], [], []
         for _ in range(depth):
-            wanted[slots] = True
-            frontier = np.flatnonzero(wanted & ~seen)
+            frontier = np.unique(slots)
+            frontier = frontier[~seen[frontier]]
             if len(frontier) == 0:
                 break
-            wanted[:] = False
             seen[frontier] = True
             nodes = 2 * frontier
             distances, slots = self._certified.nearest(nodes, self._keys(nodes, policy))
@@ -220,7 +228,9 @@ class NNCritic:
 
     def _steps(self, obs: Tensor, steps: int | Tensor | None) -> Tensor:
         shape = obs.shape[: len(self.experience.memory.lead) + 1]
-        left = torch.as_tensor(self.horizon if steps is None else steps, device=obs.device)
+        if steps is None:
+            return torch.full(shape, self.horizon, device=obs.device)
+        left = torch.as_tensor(steps, device=obs.device)
         if (left < 0).any():
             raise ValueError(f"steps left must be >= 0, got {left.min().item()}")
         return left.clamp(max=self.horizon).long().expand(shape)

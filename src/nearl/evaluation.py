@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from typing import Any, Protocol
 
 import gymnasium as gym
@@ -16,12 +17,18 @@ class Predicts(Protocol):
 
 
 def evaluate(
-    model: Predicts, env_id: str, *, episodes: int, seed: int, **env_kwargs: Any
+    model: Predicts,
+    env_id: str,
+    *,
+    episodes: int,
+    seed: int,
+    wrap: Callable[[gym.Env[Any, Any]], gym.Env[Any, Any]] = lambda env: env,
+    **env_kwargs: Any,
 ) -> NDArray[np.float64]:
     """Returns of ``episodes`` greedy episodes; episode i starts from seed ``(seed, i)``."""
     if episodes < 1:
         raise ValueError(f"episodes must be at least 1, got {episodes}")
-    envs = [gym.make(env_id, disable_env_checker=True, **env_kwargs) for _ in range(episodes)]
+    envs = [wrap(gym.make(env_id, disable_env_checker=True, **env_kwargs)) for _ in range(episodes)]
     seeds = np.random.SeedSequence(seed).generate_state(episodes)
     obs = [env.reset(seed=int(s))[0] for env, s in zip(envs, seeds, strict=True)]
     returns = np.zeros(episodes)

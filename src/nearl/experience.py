@@ -122,13 +122,14 @@ class Experience:
                     self.index.clear()
                     self._indexed = max(0, memory.total - memory.capacity)
         if self._indexed < memory.total:
-            slots = self._slots(self._indexed, memory.total)
             if self.on_host:
-                rows = slots.numpy()
+                begin = max(self._indexed, memory.total - memory.capacity)
+                rows = np.arange(begin, memory.total) % memory.capacity
                 host_keys = self.embed(memory.array("obs")[rows], memory.array("act")[rows])
                 self.source.keep(rows, host_keys)
                 self.index.add(rows, host_keys)
             else:
+                slots = self._slots(self._indexed, memory.total)
                 self.index.add(slots, self.keys(self._all(slots)))
             self._indexed = memory.total
 

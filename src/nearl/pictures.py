@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import os
 import tempfile
+from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
@@ -42,7 +43,14 @@ def learning_curve(rows: list[dict[str, float]], path: Path, *, title: str) -> P
 
 
 def film(
-    model: Predicts, env_id: str, path: Path, *, seed: int, frames: int = 150, every: int = 2
+    model: Predicts,
+    env_id: str,
+    path: Path,
+    *,
+    seed: int,
+    frames: int = 150,
+    every: int = 2,
+    wrap: Callable[[gym.Env[Any, Any]], gym.Env[Any, Any]] = lambda env: env,
 ) -> Path:
     """A GIF of one greedy episode: every ``every``-th frame, at half size, ``frames`` at most."""
     try:
@@ -51,7 +59,7 @@ def film(
         raise ImportError(MISSING) from error
     os.environ.setdefault("SDL_VIDEODRIVER", "dummy")  # no window is needed
     os.environ.setdefault("XDG_RUNTIME_DIR", tempfile.gettempdir())
-    env: gym.Env[Any, Any] = gym.make(env_id, render_mode="rgb_array")
+    env = wrap(gym.make(env_id, render_mode="rgb_array"))
     obs, _ = env.reset(seed=seed)
     shots: list[Any] = []
     for step in range(frames * every):

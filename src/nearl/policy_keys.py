@@ -27,38 +27,38 @@ class PolicyKeys:
 
     def __init__(self, experience: Experience) -> None:
         self.experience = experience
-        self._version: int | None = None
-        self._clear()
-
-    def _clear(self) -> None:
-        self._known = np.zeros(0, dtype=bool)
-        self._keys = np.zeros((0, self.experience.metric.dim), dtype=np.float32)
-        self._epoch, self._total = self.experience.epoch, self.experience.memory.total
+        self._made = np.zeros(0, dtype=np.int64)  # the version a key was made for
+        self._keys = np.zeros((0, experience.metric.dim), dtype=np.float32)
+        self._epoch, self._total = experience.epoch, experience.memory.total
 
     def __call__(self, nodes: Ints, policy: Policy) -> NDArray[np.float32]:
         """Keys ``(n, dim)`` of distinct ``nodes``."""
         version = getattr(policy, "version", None)
         if version is None:
             return self._make(nodes, policy)
-        memory = self.experience.memory
-        if (version, self.experience.epoch) != (self._version, self._epoch):
-            self._version = version
-            self._clear()
-        elif memory.total > memory.capacity:  # slots were written over
-            fresh = np.arange(max(self._total, memory.total - memory.capacity), memory.total)
-            for node in (2 * (fresh % memory.capacity), 2 * (fresh % memory.capacity) + 1):
-                self._known[node[node < len(self._known)]] = False
-        self._total = memory.total
-        have, need = len(self._known), int(nodes.max(initial=-1)) + 1
+        self._invalidate()
+        have, need = len(self._made), int(nodes.max(initial=-1)) + 1
         if need > have:
             more = max(need, 2 * have) - have
-            self._known = np.pad(self._known, (0, more))
+            self._made = np.pad(self._made, (0, more), constant_values=-1)
             self._keys = np.pad(self._keys, ((0, more), (0, 0)))
-        ask = nodes[~self._known[nodes]]
+        ask = nodes[self._made[nodes] != version]
         if len(ask):
             self._keys[ask] = self._make(ask, policy)
-            self._known[ask] = True
+            self._made[ask] = version
         return self._keys[nodes]
+
+    def _invalidate(self) -> None:
+        """Drop keys of another scale, and of slots that were written over."""
+        memory = self.experience.memory
+        if self._epoch != self.experience.epoch:
+            self._made[:] = -1
+        elif memory.total > max(self._total, memory.capacity):
+            counts = np.arange(max(self._total, memory.total - memory.capacity), memory.total)
+            nodes = 2 * (counts % memory.capacity)
+            nodes = nodes[nodes + 1 < len(self._made)]
+            self._made[nodes] = self._made[nodes + 1] = -1
+        self._epoch, self._total = self.experience.epoch, memory.total
 
     def _make(self, nodes: Ints, policy: Policy) -> NDArray[np.float32]:
         memory = self.experience.memory
@@ -70,15 +70,14 @@ class PolicyKeys:
 
     def state_dict(self, version: int | None) -> dict[str, Any]:
         """Keys that are still valid: made in another batch they could differ in the last digit."""
-        valid = version is not None and version == self._version
-        nodes = np.flatnonzero(self._known) if valid else np.zeros(0, np.int64)
-        return {"nodes": nodes, "keys": self._keys[nodes], "total": self._total}
+        self._invalidate()
+        nodes = np.flatnonzero(self._made == (-2 if version is None else version))
+        return {"nodes": nodes, "keys": self._keys[nodes]}
 
     def load_state_dict(self, state: Mapping[str, Any], version: int | None) -> None:
-        self._version = version
-        self._clear()
         nodes = state["nodes"]
-        size = int(nodes.max(initial=-1)) + 1
-        self._known = np.zeros(size, dtype=bool)
+        size = int(nodes.max(initial=-1)) + 2
+        self._made = np.full(size, -1, dtype=np.int64)
         self._keys = np.zeros((size, self.experience.metric.dim), dtype=np.float32)
-        self._known[nodes], self._keys[nodes], self._total = True, state["keys"], state["total"]
+        self._made[nodes], self._keys[nodes] = -1 if version is None else version, state["keys"]
+        self._epoch, self._total = self.experience.epoch, self.experience.memory.total

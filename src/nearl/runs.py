@@ -17,12 +17,20 @@ from stable_baselines3.common.logger import configure
 from stable_baselines3.common.monitor import Monitor
 from stable_baselines3.common.vec_env import DummyVecEnv
 
-from nearl.agents import NNAC
+from nearl.algorithms import (
+    check_algorithm,
+    load_checkpoint,
+    load_model,
+    make_agent,
+    save_checkpoint,
+    save_model,
+    task_wrapper,
+)
 from nearl.envs import Replayable
 from nearl.evaluation import evaluate
+from nearl.recorder import Recorder
 from nearl.saving import CorruptFileError, write_atomically
 
-ALGORITHMS = {"nnac": NNAC}
 COLUMNS = ("step", "mean_return", "std_return", "episodes")
 
 
@@ -40,10 +48,10 @@ class RunSettings:
     eval_episodes: int = 10
     checkpoint_every: int = 5000
     n_envs: int = 1
+    device: str = "auto"
 
     def __post_init__(self) -> None:
-        if self.algo not in ALGORITHMS:
-            raise ValueError(f"unknown algorithm {self.algo!r}; accepted: {', '.join(ALGORITHMS)}")
+        check_algorithm(self.algo)
         for name in ("steps", "eval_every", "eval_episodes", "checkpoint_every", "n_envs"):
             if getattr(self, name) < 1:
                 raise ValueError(f"{name} must be at least 1, got {getattr(self, name)}")
@@ -71,7 +79,14 @@ class Run:
         """The trained agent, as of the last checkpoint."""
         if not self.model_file.exists():
             raise FileNotFoundError(f"'{self.folder}' holds no trained model yet (model.zip)")
-        return ALGORITHMS[self.settings().algo].load(self.model_file)
+        return load_model(self.settings().algo, self.model_file)
+
+    def wrapper(
+        self, settings: RunSettings | None = None
+    ) -> Callable[[gym.Env[Any, Any]], gym.Env[Any, Any]]:
+        """What the run's preset puts around the environment, in training and ever after."""
+        settings = settings or self.settings()
+        return task_wrapper(settings.algo, settings.preset, settings.env, settings.settings)
 
     def rows(self) -> list[dict[str, float]]:
         """Complete rows of eval.csv."""
@@ -99,38 +114,41 @@ class Run:
         on_progress: Callable[[int], None] = lambda step: None,
     ) -> Any:
         """Train, or continue where the last complete checkpoint left off; returns the agent."""
-        self._claim(settings)
+        self._check_same(settings)
         agent = self._agent(settings)
-        rows = self.rows()
-        if self.checkpoint.exists():
-            agent.load_checkpoint(self.checkpoint)
-        rows = [row for row in rows if row["step"] <= agent.num_timesteps]
+        self._write_settings(settings)
+        known = self.checkpoint.exists()
+        resume = load_checkpoint(agent, self.checkpoint) if known else lambda: None
+        if agent.num_timesteps >= settings.steps:
+            return agent
+        rows = [row for row in self.rows() if row["step"] <= agent.num_timesteps]
         agent.set_logger(configure(str(self.folder / "tensorboard"), ["tensorboard"]))
         started, at_start = time.perf_counter(), agent.num_timesteps
-        while agent.num_timesteps < settings.steps:
-            step = agent.num_timesteps
-            stop = min(
-                settings.steps,
-                *(
-                    (step // every + 1) * every
-                    for every in (settings.eval_every, settings.checkpoint_every)
-                ),
-            )
-            agent.learn(stop - step, reset_num_timesteps=False)
-            if passed(step, agent.num_timesteps, settings.eval_every):
-                row = self._evaluate(agent, settings)
-                rows.append(row)
-                self._write_rows(rows)
-                elapsed = time.perf_counter() - started
-                agent.logger.record("eval/mean_return", row["mean_return"])
-                agent.logger.record("time/fps", (agent.num_timesteps - at_start) / elapsed)
-                agent.logger.dump(agent.num_timesteps)
-                on_evaluation(row)
-            over = agent.num_timesteps >= settings.steps
-            if over or passed(step, agent.num_timesteps, settings.checkpoint_every):
-                agent.save(self.model_file)
-                agent.save_checkpoint(self.checkpoint)
-            on_progress(agent.num_timesteps)
+
+        def evaluated() -> None:
+            rows.append(self._evaluate(agent, settings))
+            self._write_rows(rows)
+            elapsed = time.perf_counter() - started
+            agent.logger.record("eval/mean_return", rows[-1]["mean_return"])
+            agent.logger.record("time/fps", (agent.num_timesteps - at_start) / elapsed)
+            agent.logger.dump(agent.num_timesteps)
+            on_evaluation(rows[-1])
+
+        def checkpointed() -> None:
+            save_model(agent, self.model_file)
+            save_checkpoint(agent, self.checkpoint)
+
+        recorder = Recorder(
+            evaluate=evaluated,
+            eval_every=settings.eval_every,
+            checkpoint=checkpointed,
+            checkpoint_every=settings.checkpoint_every,
+            resume=resume,
+            progress=on_progress,
+        )
+        # One call, so that schedules see how far the whole run has come.
+        missing = settings.steps - agent.num_timesteps
+        agent.learn(missing, callback=recorder, reset_num_timesteps=False)
         return agent
 
     def _evaluate(self, agent: Any, settings: RunSettings) -> dict[str, float]:
@@ -140,11 +158,12 @@ class Run:
             settings.env,
             episodes=settings.eval_episodes,
             seed=evaluation_seed(settings, step),
+            wrap=self.wrapper(settings),
         )
         return dict(zip(COLUMNS, (step, returns.mean(), returns.std(), len(returns)), strict=True))
 
-    def _claim(self, settings: RunSettings) -> None:
-        """Write the settings, or check that the folder's run is the same one."""
+    def _check_same(self, settings: RunSettings) -> None:
+        """Check that the folder's run, if there is one, is the one that is asked for."""
         if self.settings_file.exists():
             before, now = asdict(self.settings()), asdict(settings)
             different = [
@@ -157,27 +176,30 @@ class Run:
                     f"'{self.folder}' holds a run with {', '.join(different)}; "
                     "use another folder, or the same settings to continue it"
                 )
+
+    def _write_settings(self, settings: RunSettings) -> None:
         text = json.dumps(asdict(settings), indent=2) + "\n"
         write_atomically(self.settings_file, lambda file: file.write(text.encode()))
 
     def _agent(self, settings: RunSettings) -> Any:
         """A fresh agent on environments whose state a checkpoint can hold."""
         seeds = np.random.SeedSequence(settings.seed).generate_state(settings.n_envs)
+        wrap = self.wrapper(settings)
 
         def make(seed: int) -> Callable[[], gym.Env[Any, Any]]:
             return lambda: Replayable(
-                Monitor(gym.make(settings.env, disable_env_checker=True)), seed=seed
+                Monitor(wrap(gym.make(settings.env, disable_env_checker=True))), seed=seed
             )
 
-        env = DummyVecEnv([make(int(seed)) for seed in seeds])
-        return ALGORITHMS[settings.algo](
-            "MlpPolicy", env, preset=settings.preset, seed=settings.seed, **settings.settings
+        return make_agent(
+            settings.algo,
+            settings.preset,
+            settings.env,
+            DummyVecEnv([make(int(seed)) for seed in seeds]),
+            settings=settings.settings,
+            seed=settings.seed,
+            device=settings.device,
         )
-
-
-def passed(before: int, now: int, every: int) -> bool:
-    """Whether a multiple of ``every`` lies in (before, now]."""
-    return now // every > before // every
 
 
 def evaluation_seed(settings: RunSettings, step: int) -> int:

@@ -49,7 +49,9 @@ def make_metric(memory: TransitionMemory, kind: str) -> Metric:
     obs_dim = int(np.prod(memory["obs"].shape[len(memory.lead) + 1 :]))
     act_dim = int(np.prod(memory["act"].shape[len(memory.lead) + 1 :]))
     code = ActionCode.box(act_dim)
-    return Standardized(obs_dim, code) if kind == "standardized" else WeightedL2.uniform(obs_dim, code)
+    return (
+        Standardized(obs_dim, code) if kind == "standardized" else WeightedL2.uniform(obs_dim, code)
+    )
 
 
 class SoftNN:
@@ -92,7 +94,7 @@ class SoftNN:
             branch=config.branch,
             noise_free=config.policy_noise == 0,
         )
-        self.seconds, self._used = 0.0, torch.zeros(0)
+        self.seconds, self.updates, self._used = 0.0, 0, torch.zeros(0)
 
     # -- the three modifications -----------------------------------------------------------------
 
@@ -150,6 +152,7 @@ class SoftNN:
         if self.supervision > 0:
             reward = shifted_rewards(reward, used * unit, self.supervision)
         self._used = used
+        self.updates += 1
         return AugmentedBatch(*batch._replace(reward=reward, td_error=used), self.gamma)
 
     def actor_term(
@@ -170,31 +173,30 @@ class SoftNN:
         if self.config.grad_clip is not None:
             if parameters is None:
                 raise ValueError("grad_clip needs the actor's parameters: actor_term(..., params)")
-            weight = weight * self._clip_factor(self._gradients(term, list(parameters)))
+            _, weight = self._clipped(term, list(parameters), weight)
         return base * loss + weight * term
 
     def actor_gradients(
         self, means: Tensor, batch: AugmentedBatch, parameters: list[Tensor]
-    ) -> list[Tensor | None]:
-        """What ``actor_term`` adds to the gradients of the base loss, which count ``base`` times."""
-        _, weight = self.actor_weights
-        gradients = self._gradients(self._actor_term(means, batch), parameters)
-        if self.config.grad_clip is not None:
-            weight = weight * self._clip_factor(gradients)
-        return [None if gradient is None else gradient * weight for gradient in gradients]
+    ) -> tuple[list[Tensor | None], float]:
+        """The term's gradients and the weight with which ``actor_term`` adds them."""
+        term = self._actor_term(means, batch)
+        return self._clipped(term, parameters, self.actor_weights[1])
 
     def _actor_term(self, means: Tensor, batch: AugmentedBatch) -> Tensor:
         config = self.config
         log_probs = gaussian_log_prob(means, batch.act, config.actor_std, reduction=config.log_prob)
         return td_policy_loss(log_probs, batch.td_error.nan_to_num(0.0))
 
-    def _gradients(self, term: Tensor, parameters: list[Tensor]) -> list[Tensor | None]:
-        return list(torch.autograd.grad(term, parameters, retain_graph=True, allow_unused=True))
-
-    def _clip_factor(self, gradients: list[Tensor | None]) -> Tensor:
-        assert self.config.grad_clip is not None
-        norm = torch.nn.utils.get_total_norm([g for g in gradients if g is not None])
-        return (self.config.grad_clip / (norm + 1e-6)).clamp(max=1.0)
+    def _clipped(
+        self, term: Tensor, parameters: list[Tensor], weight: float
+    ) -> tuple[list[Tensor | None], float]:
+        gradients = torch.autograd.grad(term, parameters, retain_graph=True, allow_unused=True)
+        clip = self.config.grad_clip
+        if clip is not None:
+            norms = torch._foreach_norm([g for g in gradients if g is not None])
+            weight *= min(1.0, clip / (float(torch.stack(norms).norm()) + 1e-6))
+        return list(gradients), weight
 
     # -- weights ---------------------------------------------------------------------------------
 
@@ -207,7 +209,7 @@ class SoftNN:
     def supervision(self) -> float:
         """How much of an error is taken off the reward."""
         beside = self.config.critic_weight
-        if beside is None or not self.schedule.on:
+        if beside is None or (beside > 0 and not self.schedule.on):
             return self.schedule.supervision
         return beside / (1.0 + beside)
 
@@ -226,13 +228,14 @@ class SoftNN:
     def _renew(self) -> None:
         """Let the policy notice that its network has changed."""
         notice = getattr(self.policy, "refresh", None)
-        if notice is not None:
+        if notice is not None and self.config.refresh == "batch":
             notice()
 
     def _acting(self) -> Policy:
         policy, std = self.policy, self.config.policy_noise
         if std == 0:
-            return policy
+            # Single transitions come back to the same states too rarely to remember actions.
+            return policy if self.config.refresh == "batch" else lambda obs: policy(obs)
 
         def act(obs: Tensor) -> Tensor:
             mean = policy(obs)
@@ -244,10 +247,11 @@ class SoftNN:
     # -- report and state ------------------------------------------------------------------------
 
     def metrics(self) -> dict[str, float]:
-        """What the last batch looked like, and the seconds spent since the last call."""
+        """What the last batch looked like, and the time in rollouts per update since then."""
         used = self._used
         known = used[~used.isnan()]
-        seconds, self.seconds = self.seconds, 0.0
+        spent = 1e3 * self.seconds / max(1, self.updates)
+        self.seconds, self.updates = 0.0, 0
         some = len(known) > 0
         return {
             "weight": self.schedule.weight,
@@ -257,7 +261,7 @@ class SoftNN:
             "neighbor_distance": float(self.critic.distance),
             "supervised_share": len(known) / max(1, len(used)),
             "lipschitz": self.critic.lipschitz if len(self.memory) else 0.0,
-            "seconds": seconds,
+            "ms_per_update": spent,
         }
 
     def state_dict(self) -> dict[str, Any]:
@@ -277,5 +281,3 @@ class SoftNN:
         self.critic.load_state_dict(state["critic"], self.policy)
         self.generator.set_state(state["generator"])
         self.schedule.steps, self.schedule.episodes = state["steps"], state["episodes"]
-
-

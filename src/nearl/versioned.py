@@ -23,14 +23,15 @@ class VersionedPolicy:
     def __init__(self, net: nn.Module, act: Callable[[Tensor], Tensor] | None = None) -> None:
         self.net, self.version = net, 0
         self.act = act or (lambda obs: net(obs.flatten(1).float()))
+        self._now = [*net.parameters(), *net.buffers()]
         self._seen: list[Tensor] = []
+        self._device = next(net.parameters()).device
         self._small = small_net(net) if act is None else None
 
     def refresh(self) -> None:
         """Compare the network with what it was at the last call."""
-        now = [*self.net.parameters(), *self.net.buffers()]
-        if len(self._seen) != len(now) or not all(map(torch.equal, self._seen, now)):
-            self._seen = [tensor.detach().clone() for tensor in now]
+        if not self._seen or not all(map(torch.equal, self._seen, self._now)):
+            self._seen = [tensor.detach().clone() for tensor in self._now]
             self.version += 1
 
     @torch.no_grad()
@@ -38,10 +39,11 @@ class VersionedPolicy:
         if self._small is not None and len(obs) <= SMALL:
             return torch.from_numpy(self._small(obs.flatten(1).numpy()))
         training = self.net.training
-        self.net.train(False)
-        device = next(self.net.parameters()).device
-        actions = self.act(obs.to(device)).cpu()
-        self.net.train(training)
+        if training:  # batch norm and dropout must not move, or it would not be noise-free
+            self.net.train(False)
+        actions = self.act(obs.to(self._device)).cpu()
+        if training:
+            self.net.train(True)
         return actions
 
 

@@ -58,7 +58,8 @@ class NeighborReplayBuffer(ReplayBuffer):
             shared={
                 name: torch.from_numpy(getattr(self, array).reshape(capacity, *shape))
                 for (name, array), shape in zip(
-                    SHARED.items(), (self.obs_shape, (self.action_dim,), (), self.obs_shape),
+                    SHARED.items(),
+                    (self.obs_shape, (self.action_dim,), (), self.obs_shape),
                     strict=True,
                 )
             },

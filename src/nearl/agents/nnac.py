@@ -168,6 +168,7 @@ class NNAC(BaseAlgorithm):
         hooks.on_training_start(locals(), globals())
         logged = self._episode_num
         while self.num_timesteps < total:
+            hooks.on_rollout_start()  # nothing is half done here
             row, infos, dones = self._interact()
             hooks.update_locals(locals())
             if not hooks.on_step():
@@ -242,14 +243,8 @@ class NNAC(BaseAlgorithm):
     # -- saving ----------------------------------------------------------------------------------
 
     def _excluded_save_params(self) -> list[str]:
-        return [
-            *super()._excluded_save_params(),
-            "experience",
-            "learner",
-            "rng",
-            "generator",
-            "_greedy",
-        ]
+        own = ["experience", "learner", "rng", "generator", "_greedy"]
+        return [*super()._excluded_save_params(), *own]
 
     def _get_torch_save_params(self) -> tuple[list[str], list[str]]:
         return ["policy", "policy.optimizer"], []

@@ -22,10 +22,13 @@ from stable_baselines3.her.her_replay_buffer import HerReplayBuffer
 from stable_baselines3.td3.policies import Actor as DeterministicActor
 from torch import Tensor
 
+from nearl.agents.actor_term import ActorTerm
 from nearl.agents.neighbor_buffer import NeighborReplayBuffer
 from nearl.soft_config import SoftNNConfig, WeightSchedule
 from nearl.soft_update import SoftNN
 from nearl.versioned import VersionedPolicy
+
+LOG_EVERY = 25  # updates between records of the module's numbers
 
 
 def refuse(agent: Any, config: SoftNNConfig) -> None:
@@ -104,9 +107,10 @@ class SoftUpdate(OffPolicyAlgorithm):
         actor = self.actor
         if self.nn.policy == "target":
             actor = getattr(self, "actor_target", actor)
-        plain = isinstance(actor, DeterministicActor) and type(
-            actor.features_extractor
-        ) is FlattenExtractor
+        plain = (
+            isinstance(actor, DeterministicActor)
+            and type(actor.features_extractor) is FlattenExtractor
+        )
         if plain and self._vec_normalize_env is None:
             return VersionedPolicy(actor.mu)
 
@@ -151,8 +155,9 @@ class SoftUpdate(OffPolicyAlgorithm):
                 super().train(gradient_steps, batch_size)
         else:  # the authors' order of work: a phase with the module, then SB3's own updates
             self._train_episode(*phase, gradient_steps, batch_size)
-        for name, value in soft.metrics().items():
-            self.logger.record(f"nn/{name}", value)
+        if self._n_updates % LOG_EVERY < gradient_steps:
+            for name, value in soft.metrics().items():
+                self.logger.record(f"nn/{name}", value)
 
     def _train_episode(self, batches: int, length: int, steps: int, batch_size: int) -> None:
         buffer = self.replay_buffer
@@ -173,40 +178,13 @@ class SoftUpdate(OffPolicyAlgorithm):
     def _hooked(self) -> Iterator[None]:
         """While the weight is on: tau_nn, and the actor's term before its optimizer steps."""
         tau, self.tau = self.tau, self.soft.tau(self.tau)
-        base, weight = self.soft.actor_weights
-        handles = []
-        if weight > 0:
-            mean = self.actor.mu
-            assert isinstance(mean, torch.nn.Module)
-            squash = not isinstance(self.actor, DeterministicActor)
-            optimizer = self.actor.optimizer
-            assert isinstance(optimizer, torch.optim.Optimizer)
-            parameters = [p for group in optimizer.param_groups for p in group["params"]]
-            gradients: list[Tensor | None] = []
-
-            def capture(module: Any, inputs: Any, output: Tensor) -> None:
-                batch = self.replay_buffer.batch
-                if output.requires_grad and batch is not None and len(output) == len(batch.act):
-                    means = output.tanh() if squash else output
-                    gradients[:] = self.soft.actor_gradients(means, batch, parameters)
-
-            def add(optimizer: Any, args: Any, kwargs: Any) -> None:
-                for parameter, gradient in zip(parameters, gradients, strict=True):
-                    if parameter.grad is not None:
-                        parameter.grad.mul_(base)
-                        if gradient is not None:
-                            parameter.grad.add_(gradient)
-
-            handles = [
-                mean.register_forward_hook(capture),
-                optimizer.register_step_pre_hook(add),
-            ]
+        term = ActorTerm(self) if self.soft.actor_weights[1] > 0 else None
         try:
             yield
         finally:
             self.tau = tau
-            for handle in handles:
-                handle.remove()
+            if term is not None:
+                term.remove()
 
     # -- saving ----------------------------------------------------------------------------------
 
@@ -222,4 +200,3 @@ class SoftUpdate(OffPolicyAlgorithm):
         super().set_env(env, force_reset)
         if "soft" in self.__dict__:
             self.soft.policy = self._rollout_policy()
-

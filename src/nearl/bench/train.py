@@ -45,7 +45,10 @@ def run(
     cases, ratios = {}, {}
     for name, (_, changes) in CASES.items():
         size = sizes[name]
-        peer, ours = agent(TD3, data, size), agent(NNTD3, data, size, nn=SoftNNConfig.of(PAPER, **changes))
+        peer, ours = (
+            agent(TD3, data, size),
+            agent(NNTD3, data, size, nn=SoftNNConfig.of(PAPER, **changes)),
+        )
         for each in (peer, ours):
             each.learn(warm_up, reset_num_timesteps=False)
         times: dict[str, list[float]] = {"sb3": [], "nearl": []}
@@ -64,8 +67,14 @@ def agent(kind: Any, data: dict[str, Any], size: int, **options: Any) -> Any:
     """An agent whose replay buffer holds the first ``size`` transitions of ``data``."""
     noise = NormalActionNoise(np.zeros(6), 0.2 * np.ones(6))
     model = kind(
-        "MlpPolicy", ENV, buffer_size=100_000, learning_starts=0, action_noise=noise, seed=0,
-        device="cpu", **options,
+        "MlpPolicy",
+        ENV,
+        buffer_size=100_000,
+        learning_starts=0,
+        action_noise=noise,
+        seed=0,
+        device="cpu",
+        **options,
     )
     infos: list[dict[str, Any]] = [{}]
     for i in range(size):

@@ -1,5 +1,17 @@
 """Environments and wrappers."""
 
+from nearl.envs.base import BatchedEnv, StepResult
+from nearl.envs.batched import BatchedMujoco, make_batched
+from nearl.envs.contact import WithoutContactForces
 from nearl.envs.replayable import Replayable
+from nearl.envs.vectorized import VectorizedGym
 
-__all__ = ["Replayable"]
+__all__ = [
+    "BatchedEnv",
+    "BatchedMujoco",
+    "Replayable",
+    "StepResult",
+    "VectorizedGym",
+    "WithoutContactForces",
+    "make_batched",
+]

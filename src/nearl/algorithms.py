@@ -1,0 +1,129 @@
+"""The algorithms by name: how to make, save, continue and load their agents."""
+
+from __future__ import annotations
+
+import io
+from collections.abc import Callable, Mapping
+from pathlib import Path
+from typing import Any
+
+import gymnasium as gym
+import torch
+from stable_baselines3.common.vec_env import VecEnv
+
+from nearl.presets import load_preset
+from nearl.saving import check_archive, write_atomically
+
+CLASSES = {
+    "nnac": "NNAC",
+    "nntd3": "NNTD3",
+    "nnddpg": "NNDDPG",
+    "nnsac": "NNSAC",
+    "td3": "NNTD3",  # of weight 0, which is SB3's own to the last bit
+    "ddpg": "NNDDPG",
+    "sac": "NNSAC",
+}
+ALGORITHMS = tuple(CLASSES)
+NNAC_STEPS = 50_000  # Appendix C.3
+
+
+def check_algorithm(algo: str) -> str:
+    """``algo`` itself, if there is such an algorithm."""
+    if algo not in CLASSES:
+        raise ValueError(f"unknown algorithm {algo!r}; accepted: {', '.join(ALGORITHMS)}")
+    return algo
+
+
+def check_device(device: str) -> str:
+    """``device`` itself, if it can be used here."""
+    if device.split(":")[0] not in ("auto", "cpu", "cuda"):
+        raise ValueError(f"device must be auto, cpu or cuda; got {device!r}")
+    if device.startswith("cuda") and not torch.cuda.is_available():
+        raise ValueError(f"device {device!r} is not available here; use auto or cpu")
+    return device
+
+
+def agent_class(algo: str) -> Any:
+    """The class of an algorithm's agents."""
+    from nearl import agents
+
+    return getattr(agents, CLASSES[check_algorithm(algo)])
+
+
+def default_env(algo: str) -> str:
+    """A small task that the algorithm can learn."""
+    return "CartPole-v1" if check_algorithm(algo) == "nnac" else "Pendulum-v1"
+
+
+def default_steps(algo: str, preset: str, env_id: str) -> int:
+    """How long the preset trains on a task."""
+    if check_algorithm(algo) == "nnac":
+        return NNAC_STEPS
+    return load_preset(algo, preset, env_id).n_timesteps
+
+
+def task_wrapper(
+    algo: str, preset: str, env_id: str, settings: Mapping[str, Any]
+) -> Callable[[gym.Env[Any, Any]], gym.Env[Any, Any]]:
+    """What makes an environment the one that the preset is for."""
+    if algo == "nnac":
+        return lambda env: env
+    return load_preset(algo, preset, env_id, settings).wrap
+
+
+def make_agent(
+    algo: str,
+    preset: str,
+    env_id: str,
+    env: VecEnv,
+    *,
+    settings: Mapping[str, Any],
+    seed: int,
+    device: str,
+) -> Any:
+    """A fresh agent on ``env``; ``settings`` replace the preset's."""
+    kind = agent_class(algo)
+    if algo == "nnac":
+        return kind("MlpPolicy", env, preset=preset, seed=seed, device=device, **settings)
+    arguments = load_preset(algo, preset, env_id, settings).constructor(env.action_space)
+    every = arguments.get("train_freq")
+    if env.num_envs > 1 and isinstance(every, tuple) and every[1] == "episode":
+        raise ValueError(
+            f"training after every {every[0]} episodes needs one environment, got {env.num_envs}; "
+            "use n_envs 1, or train_freq in steps"
+        )
+    return kind(env=env, seed=seed, device=check_device(device), **arguments)
+
+
+def save_checkpoint(agent: Any, path: Path) -> None:
+    """Everything that learning goes on from."""
+    if hasattr(agent, "save_checkpoint"):
+        agent.save_checkpoint(path)
+    else:
+        from nearl.agents import off_policy_checkpoint
+
+        off_policy_checkpoint.save_checkpoint(agent, path)
+
+
+def load_checkpoint(agent: Any, path: Path) -> Callable[[], None]:
+    """Continue from a checkpoint; what is returned is to be called before the first step."""
+    if hasattr(agent, "load_checkpoint"):
+        agent.load_checkpoint(path)
+        return lambda: None
+    from nearl.agents import off_policy_checkpoint
+
+    draws = off_policy_checkpoint.load_checkpoint(agent, path)
+    return lambda: off_policy_checkpoint.restore_draws(agent, draws)
+
+
+def save_model(agent: Any, path: Path) -> None:
+    """SB3's model file, which is never half-written."""
+    buffer = io.BytesIO()
+    agent.save(buffer)
+    write_atomically(path, lambda file: file.write(buffer.getvalue()))
+
+
+def load_model(algo: str, path: Path) -> Any:
+    """The agent in a model file; a damaged file is named."""
+    check_archive(path, f"{algo} model")
+    return agent_class(algo).load(path)

@@ -1,0 +1,57 @@
+"""The command line's benchmarks."""
+
+from __future__ import annotations
+
+import json
+from typing import Annotated, Any
+
+import typer
+from rich.console import Console
+
+bench_app = typer.Typer(help="Speed, measured beside peers in one run.", no_args_is_help=True)
+console = Console(highlight=False)
+
+Json = Annotated[bool, typer.Option("--json", help="Print one JSON object and nothing else.")]
+
+
+def show(result: dict[str, Any], as_json: bool, table: Any) -> None:
+    """A benchmark's result as JSON or as its own table."""
+    if as_json:
+        typer.echo(json.dumps(result))
+    else:
+        console.print(table(result))
+
+
+@bench_app.command("search")
+def bench_search(json_: Json = False) -> None:
+    """Nearest-neighbor search: ms per 512 queries against cKDTree, faiss and torch."""
+    from nearl.bench import search
+
+    show(search.run(), json_, search.rows)
+
+
+@bench_app.command("critic")
+def bench_critic(json_: Json = False) -> None:
+    """TD errors of 256 HalfCheetah samples against one-by-one recursion."""
+    from nearl.bench import critic
+
+    show(critic.run(), json_, critic.rows)
+
+
+@bench_app.command("nnac")
+def bench_nnac(
+    json_: Json = False,
+    steps: Annotated[int, typer.Option(help="Environment steps per preset.")] = 50_000,
+) -> None:
+    """NNAC on CartPole, steps/s, against a plain implementation."""
+    from nearl.bench import nnac
+
+    show(nnac.run(steps=steps), json_, nnac.rows)
+
+
+@bench_app.command("memory")
+def bench_memory(json_: Json = False) -> None:
+    """Bytes of 1,000,000 HalfCheetah transitions, index included."""
+    from nearl.bench import memory
+
+    show(memory.run(), json_, memory.rows)

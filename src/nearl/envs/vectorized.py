@@ -1,0 +1,73 @@
+"""VectorizedGym: a batch of any Gymnasium environment, one instance per member."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from typing import Any
+
+import gymnasium as gym
+import numpy as np
+from gymnasium import spaces
+from numpy.typing import ArrayLike, NDArray
+
+from nearl.envs.base import BatchedEnv, Floats, StepResult
+from nearl.envs.replayable import Replayable
+
+
+class VectorizedGym(BatchedEnv):
+    """``n`` instances of ``env_id``, each ``Replayable``, stepped one after the other.
+
+    Episode e of member i is seeded from ``(seeds[i], e)``. States are lists of actions, so
+    ``restore`` takes as long as the running episodes did; the environment must be deterministic.
+    ``kwargs`` go to ``gymnasium.make``.
+    """
+
+    def __init__(self, env_id: str, n: int, *, seeds: Sequence[int], **kwargs: Any) -> None:
+        self._begin(env_id, n, seeds)
+        self._envs = [
+            Replayable(gym.make(env_id, disable_env_checker=True, **kwargs), seed=int(seed))
+            for seed in seeds
+        ]
+        observed, action = self._envs[0].observation_space, self._envs[0].action_space
+        if not isinstance(observed, spaces.Box):
+            raise ValueError(
+                f"{env_id} has observation space {observed}: only Box observations are batched "
+                "(flatten or encode others with a Gymnasium wrapper)"
+            )
+        if not isinstance(action, spaces.Box) or len(action.shape) != 1:
+            raise ValueError(
+                f"{env_id} has action space {action}: only one-dimensional Box actions are batched"
+            )
+        spec = self._envs[0].spec
+        self.max_episode_steps = None if spec is None else spec.max_episode_steps
+        self.observation_dim = int(np.prod(observed.shape))
+        self.action_dim = action.shape[0]
+        self.action_low, self.action_high = action.low, action.high
+        self._dtype = action.dtype
+        self._obs = np.zeros((n, self.observation_dim))
+
+    def step(self, actions: ArrayLike) -> StepResult:
+        # A copy, since the environments keep their rows to replay them.
+        given = np.array(self._checked(actions), dtype=self._dtype)
+        reward = np.empty(self.n)
+        terminated, truncated = np.empty(self.n, np.bool_), np.empty(self.n, np.bool_)
+        for i, env in enumerate(self._envs):
+            obs, reward[i], terminated[i], truncated[i], _ = env.step(given[i])
+            self._obs[i] = np.ravel(obs)
+        return StepResult(self._observe(), reward, terminated, truncated)
+
+    def _observe(self) -> Floats:
+        return self._obs.copy()
+
+    def _reset(self, members: NDArray[np.intp]) -> None:
+        for member in members:
+            self._obs[member] = np.ravel(self._envs[member].reset()[0])
+
+    def state(self) -> dict[str, Any]:
+        members = [env.replay_state() for env in self._envs]
+        return self._common_state() | {"members": members, "obs": self._obs.copy()}
+
+    def _restore(self, state: Mapping[str, Any]) -> None:
+        for env, saved in zip(self._envs, state["members"], strict=True):
+            env.restore(saved)
+        self._obs[:] = state["obs"]

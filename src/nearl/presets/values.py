@@ -1,0 +1,90 @@
+"""The few values of RL Baselines3 Zoo's files that are more than plain YAML."""
+
+from __future__ import annotations
+
+import ast
+from dataclasses import dataclass
+from importlib import import_module
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+
+if TYPE_CHECKING:
+    from stable_baselines3.common.noise import ActionNoise
+
+NOISES = ("normal", "ornstein-uhlenbeck")
+
+
+@dataclass(frozen=True)
+class Linear:
+    """A learning rate that falls from ``start`` to 0 with the progress of training."""
+
+    start: float
+
+    def __call__(self, remaining: float) -> float:
+        return self.start * remaining
+
+
+def learning_rate(value: Any) -> float | Linear:
+    """A number, or ``lin_X`` for one that falls linearly from X to 0."""
+    try:
+        if isinstance(value, str) and value.startswith("lin_"):
+            return Linear(float(value.removeprefix("lin_")))
+        return float(value)
+    except (TypeError, ValueError):
+        raise ValueError(f"learning_rate must be a number or 'lin_NUMBER', got {value!r}") from None
+
+
+def literal_dict(value: Any, name: str) -> dict[str, Any]:
+    """``dict(net_arch=[64, 64])``, as text or as a mapping; nothing in it is ever run."""
+    if isinstance(value, dict):
+        return value
+    try:
+        parsed = _literal(ast.parse(value, mode="eval").body)
+    except (SyntaxError, ValueError, TypeError):
+        parsed = None
+    if not isinstance(parsed, dict):
+        raise ValueError(
+            f"{name} must be a mapping or a text 'dict(name=literal, ...)', got {value!r}"
+        )
+    return parsed
+
+
+def _literal(node: ast.expr) -> Any:
+    if isinstance(node, ast.Call) and isinstance(node.func, ast.Name) and node.func.id == "dict":
+        if node.args or any(keyword.arg is None for keyword in node.keywords):
+            raise ValueError("only dict(name=value)")
+        return {str(keyword.arg): _literal(keyword.value) for keyword in node.keywords}
+    return ast.literal_eval(node)
+
+
+def import_object(name: str) -> Any:
+    """The object with a dotted name."""
+    module, _, attribute = name.rpartition(".")
+    try:
+        return getattr(import_module(module), attribute)
+    except (ImportError, AttributeError, ValueError) as error:
+        raise ValueError(f"{name!r} cannot be imported: {error}") from error
+
+
+def env_wrappers(value: Any) -> tuple[tuple[Any, dict[str, Any]], ...]:
+    """Wrapper classes with their arguments from a name, ``{name: arguments}``, or a list."""
+    if value is None:
+        return ()
+    found = []
+    for entry in value if isinstance(value, list) else [value]:
+        given = entry if isinstance(entry, dict) else {entry: {}}
+        found += [(import_object(name), arguments or {}) for name, arguments in given.items()]
+    return tuple(found)
+
+
+def action_noise(kind: str | None, std: float, action_dim: int) -> ActionNoise | None:
+    """Exploration noise on actions scaled to [-1, 1]."""
+    from stable_baselines3.common.noise import NormalActionNoise, OrnsteinUhlenbeckActionNoise
+
+    if kind is None:
+        return None
+    if kind not in NOISES:
+        raise ValueError(f"noise_type must be one of {', '.join(NOISES)}; got {kind!r}")
+    make = NormalActionNoise if kind == "normal" else OrnsteinUhlenbeckActionNoise
+    return make(mean=np.zeros(action_dim), sigma=float(std) * np.ones(action_dim))

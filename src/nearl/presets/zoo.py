@@ -1,0 +1,170 @@
+"""Presets of the agents that are built on SB3's, read from files in RL Baselines3 Zoo's format."""
+
+from __future__ import annotations
+
+import inspect
+from collections.abc import Mapping
+from copy import deepcopy
+from dataclasses import dataclass, fields
+from importlib import resources
+from typing import Any
+
+import gymnasium as gym
+import yaml
+from gymnasium import spaces
+
+from nearl.presets.values import (
+    action_noise,
+    env_wrappers,
+    import_object,
+    learning_rate,
+    literal_dict,
+)
+from nearl.soft_config import SoftNNConfig
+
+# The folder of each algorithm's presets: a base shares every setting of its NN version.
+FOLDERS = {
+    "nntd3": "nntd3",
+    "nnddpg": "nnddpg",
+    "nnsac": "nnsac",
+    "td3": "nntd3",
+    "ddpg": "nnddpg",
+    "sac": "nnsac",
+}
+BASES = {"nntd3": "TD3", "nnddpg": "DDPG", "nnsac": "SAC"}
+ZOO = ("n_timesteps", "noise_type", "noise_std", "env_wrapper", "nn")  # not the constructor's
+RUN = ("self", "env", "seed", "device", "action_noise", "_init_setup_model")  # not a preset's
+SOFT = tuple(entry.name for entry in fields(SoftNNConfig))
+
+
+@dataclass(frozen=True)
+class Preset:
+    """What an algorithm needs for a task."""
+
+    algo: str
+    policy: Any  # a name that the agent knows, or a class
+    kwargs: dict[str, Any]  # of the agent's constructor, ``nn`` included
+    n_timesteps: int
+    noise_type: str | None = None
+    noise_std: float = 0.0
+    env_wrappers: tuple[tuple[Any, dict[str, Any]], ...] = ()
+
+    def wrap(self, env: gym.Env[Any, Any]) -> gym.Env[Any, Any]:
+        """The environment as this preset wants to see it."""
+        for wrapper, arguments in self.env_wrappers:
+            env = wrapper(env, **arguments)
+        return env
+
+    def constructor(self, action_space: spaces.Space[Any]) -> dict[str, Any]:
+        """All arguments of the agent's constructor but the environment, seed and device."""
+        if not isinstance(action_space, spaces.Box):
+            raise ValueError(f"{self.algo} needs actions from a box, got {action_space}")
+        assert action_space.shape is not None
+        noise = action_noise(self.noise_type, self.noise_std, action_space.shape[0])
+        return {"policy": self.policy, "action_noise": noise, **deepcopy(self.kwargs)}
+
+
+def preset_names(algo: str) -> list[str]:
+    """The presets that there are for an algorithm."""
+    if algo not in FOLDERS:
+        raise ValueError(f"unknown algorithm {algo!r}; presets exist for {', '.join(FOLDERS)}")
+    folder = resources.files("nearl.presets").joinpath(FOLDERS[algo])
+    return sorted(f.name[: -len(".yml")] for f in folder.iterdir() if f.name.endswith(".yml"))
+
+
+def entries(algo: str, preset: str) -> dict[str, dict[str, Any]]:
+    """The settings of every environment in a preset's file, as they are written."""
+    known = preset_names(algo)
+    if preset not in known:
+        raise ValueError(f"{algo} has no preset {preset!r}; there are: {', '.join(known)}")
+    file = resources.files("nearl.presets").joinpath(FOLDERS[algo], f"{preset}.yml")
+    loaded: dict[str, dict[str, Any]] = yaml.safe_load(file.read_text())
+    return loaded
+
+
+def load_preset(
+    algo: str, preset: str, env_id: str, changes: Mapping[str, Any] | None = None
+) -> Preset:
+    """The preset of an algorithm for an environment, with ``changes`` to its settings.
+
+    Names of ``SoftNNConfig`` go to the module, all others to the constructor. For "td3", "ddpg"
+    and "sac" the module's weight is 0. An environment that is not in the file gets the entry
+    ``default`` where there is one.
+    """
+    known = entries(algo, preset)
+    if env_id not in known and "default" not in known:
+        raise ValueError(
+            f"preset {preset!r} of {algo} has no settings for {env_id!r}; it has: "
+            f"{', '.join(known)}. Preset 'default' takes any environment"
+        )
+    given = deepcopy(known.get(env_id, known.get("default", {})))
+    nn = dict(given.pop("nn", None) or {})
+    given |= {name: value for name, value in (changes or {}).items() if name not in SOFT}
+    soft = given.pop("nn", None) or {}
+    if not isinstance(soft, Mapping):
+        raise TypeError(f"nn must be a mapping of the NN module's settings, got {soft!r}")
+    soft = dict(soft)
+    soft |= {name: value for name, value in (changes or {}).items() if name in SOFT}
+    if not algo.startswith("nn"):
+        if soft.get("weight", 0) != 0:
+            raise ValueError(f"{algo} is nn{algo} with weight 0; use nn{algo} to change it")
+        soft["weight"] = 0.0
+    nn |= soft
+    _check_names(algo, given)
+    SoftNNConfig.of(nn)  # refuses what it does not know
+    policy = given.pop("policy")
+    if "learning_rate" in given:
+        given["learning_rate"] = learning_rate(given["learning_rate"])
+    if isinstance(given.get("train_freq"), list):
+        given["train_freq"] = tuple(given["train_freq"])
+    for name in ("policy_kwargs", "replay_buffer_kwargs"):
+        if name in given:
+            given[name] = literal_dict(given[name], name)
+    return Preset(
+        algo=algo,
+        policy=import_object(policy) if "." in policy else policy,
+        n_timesteps=int(given.pop("n_timesteps")),
+        noise_type=given.pop("noise_type", None),
+        noise_std=float(given.pop("noise_std", 0.0)),
+        env_wrappers=env_wrappers(given.pop("env_wrapper", None)),
+        kwargs={"nn": nn, **given},
+    )
+
+
+def constructor_names(algo: str) -> set[str]:
+    """Settings of the base algorithm's constructor that a preset may give."""
+    import stable_baselines3
+
+    base = getattr(stable_baselines3, BASES[FOLDERS[algo]])
+    return set(inspect.signature(base.__init__).parameters) - set(RUN)
+
+
+def _check_names(algo: str, given: Mapping[str, Any]) -> None:
+    known = constructor_names(algo) | set(ZOO)
+    unknown = [name for name in given if name not in known]
+    if unknown:
+        raise TypeError(
+            f"unknown setting {unknown[0]!r} of {algo}; settings of the algorithm: "
+            f"{', '.join(sorted(known))}; of the NN module: {', '.join(sorted(SOFT))}"
+        )
+    for name in ("batch_size", "buffer_size"):
+        if name in given and not (isinstance(given[name], int) and given[name] >= 1):
+            raise ValueError(f"{name} must be an integer of at least 1, got {given[name]!r}")
+
+
+def preset(
+    algo: str, env: str | gym.Env[Any, Any], name: str = "default", **changes: Any
+) -> dict[str, Any]:
+    """Arguments for an agent's constructor: ``NNTD3(env=env, **preset("nntd3", "Hopper-v4"))``.
+
+    ``changes`` replace settings of the preset. An environment (which may be given instead of its
+    name) with wrappers in its preset, as Ant-v5, is wrapped with ``load_preset(...).wrap(env)``.
+    """
+    if isinstance(env, str):
+        task = gym.make(env, disable_env_checker=True)
+        space = task.action_space
+        task.close()
+        return load_preset(algo, name, env, changes).constructor(space)
+    if env.spec is None:
+        raise ValueError(f"{env} has no name; give the name of the environment instead")
+    return load_preset(algo, name, env.spec.id, changes).constructor(env.action_space)

@@ -1,0 +1,64 @@
+"""Figures of studies: learning curves of several arms, side by side."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from nearl.pictures import MISSING
+from nearl.saving import write_atomically
+from nearl.studies.intervals import interval
+
+
+@dataclass(frozen=True)
+class Curves:
+    """Evaluations of an arm, ``(seeds, evaluations)``."""
+
+    label: str
+    values: NDArray[np.float64]
+
+
+def compare_curves(
+    panels: dict[str, list[Curves]],
+    path: Path,
+    *,
+    every: int,
+    title: str,
+    level: float | None = None,
+) -> Path:
+    """A panel per title with the mean over seeds and its 95 % interval of every arm in it."""
+    try:
+        import matplotlib
+
+        matplotlib.use("Agg")
+        import matplotlib.pyplot as plt
+    except ImportError as error:
+        raise ImportError(MISSING) from error
+    figure, grid = plt.subplots(
+        1, len(panels), figsize=(4.2 * len(panels), 3.4), sharey=True, layout="constrained"
+    )
+    for axes, (name, arms) in zip(np.atleast_1d(grid), panels.items(), strict=True):
+        for arm in arms:
+            _draw(axes, arm, every)
+        if level is not None:
+            axes.axhline(level, color="gray", linewidth=0.8, linestyle="--")
+        axes.set(title=name, xlabel="environment steps")
+        axes.legend(frameon=False, loc="lower right")
+        axes.spines[["top", "right"]].set_visible(False)
+        axes.grid(alpha=0.25)
+    np.atleast_1d(grid)[0].set_ylabel("return of greedy episodes")
+    figure.suptitle(f"{title}: mean and its 95 % interval")
+    write_atomically(path, lambda file: figure.savefig(file, dpi=120, format="png"))
+    plt.close(figure)
+    return path
+
+
+def _draw(axes: Any, arm: Curves, every: int) -> None:
+    steps = every * (1 + np.arange(arm.values.shape[1]))
+    low, high = interval(arm.values)
+    axes.fill_between(steps, low, high, alpha=0.2, linewidth=0)
+    axes.plot(steps, arm.values.mean(0), linewidth=1.5, label=arm.label)

@@ -1,0 +1,237 @@
+"""Runs of the agents built on SB3's: cut anywhere, they go on to exactly the same numbers."""
+
+import os
+import signal
+import subprocess
+import sys
+import time
+
+import gymnasium as gym
+import numpy as np
+import pytest
+import torch
+from stable_baselines3.common.vec_env import DummyVecEnv
+from tensorboard.backend.event_processing.event_accumulator import EventAccumulator
+
+from nearl.agents import off_policy_checkpoint as checkpoint
+from nearl.algorithms import ALGORITHMS, default_steps, make_agent
+from nearl.envs import Replayable
+from nearl.runs import Run, RunSettings
+from nearl.saving import CorruptFileError
+
+COMMAND = [sys.executable, "-c", "from nearl.cli import main; main()"]
+SMALL = {"learning_starts": 60, "batch_size": 16, "policy_kwargs": "dict(net_arch=[16, 16])"}
+
+
+def settings(*, given=None, **changes):
+    base = {"algo": "nntd3", "env": "Pendulum-v1", "steps": 300, "seed": 3, "device": "cpu"}
+    base |= {"eval_every": 110, "eval_episodes": 1, "checkpoint_every": 70}
+    return RunSettings(**(base | changes), settings=SMALL | (given or {}))
+
+
+class Cut(Exception):
+    """Stands for a crash."""
+
+
+def train_with_cuts(run, wanted, *, at):
+    for step in at:
+
+        def crash(now, step=step):
+            if now >= step:
+                raise Cut
+
+        with pytest.raises(Cut):
+            run.train(wanted, on_progress=crash)
+    run.train(wanted)
+
+
+def same(first, second):
+    """Two runs ended with the same evaluations, and their agents with the same state."""
+    assert first.evaluations.read_text() == second.evaluations.read_text()
+    states = [torch.load(run.checkpoint, weights_only=False)["state"] for run in (first, second)]
+    for state in states:
+        state["draws"]["noise"] = [vars(n) for n in noises(state["draws"]["noise"])]
+    equal(*states)
+
+
+def noises(noise):
+    return [] if noise is None else getattr(noise, "noises", [noise])
+
+
+def equal(a, b, where="state"):
+    if isinstance(a, dict):
+        assert a.keys() == b.keys(), where
+        for key in a.keys() - {"t"}:  # the wall-clock time of an episode
+            equal(a[key], b[key], f"{where}.{key}")
+    elif isinstance(a, list | tuple):
+        assert len(a) == len(b), where
+        for i, (x, y) in enumerate(zip(a, b, strict=True)):
+            equal(x, y, f"{where}[{i}]")
+    elif isinstance(a, torch.Tensor):
+        assert torch.equal(a.nan_to_num(7), b.nan_to_num(7)), where
+    else:
+        assert np.array_equal(a, b), where
+
+
+@pytest.mark.parametrize(
+    "changes",
+    [
+        {"given": {"lipschitz": "auto"}},
+        {"algo": "nnsac"},
+        {"algo": "td3"},
+        {"algo": "sac", "given": {"use_sde": True, "train_freq": 5}},
+        {"algo": "nnddpg", "given": {"refresh": "batch", "noise_type": "ornstein-uhlenbeck"}},
+        {"given": {"noise_type": "ornstein-uhlenbeck"}, "n_envs": 2},
+        {"given": {"buffer_size": 90, "learning_rate": "lin_1e-3", "cutoff": 200}},
+        {"preset": "authors", "given": {"cutoff": 1}},
+    ],
+)
+def test_cut_in_pieces_equals_in_one_go(tmp_path, changes):
+    steps = {"authors": [200, 400]}.get(changes.get("preset"), [110, 220])
+    wanted = settings(**changes)
+    whole, pieces = Run(tmp_path / "whole"), Run(tmp_path / "pieces")
+    whole.train(wanted)
+    train_with_cuts(pieces, wanted, at=(85, 190))
+    same(whole, pieces)
+    assert [row["step"] for row in whole.rows()] == steps
+
+
+def test_checkpoints_and_evaluations_change_nothing(tmp_path):
+    often = Run(tmp_path / "often").train(settings(eval_every=20, checkpoint_every=30))
+    never = Run(tmp_path / "never").train(settings(eval_every=1000, checkpoint_every=1000))
+    equal(often.get_parameters(), never.get_parameters())
+
+
+@pytest.mark.parametrize(
+    ("algo", "options"), [("nntd3", ["--set", "lipschitz=auto"]), ("nnsac", [])]
+)
+def test_a_killed_run_continues_to_the_same_numbers(tmp_path, algo, options):
+    run = Run(tmp_path / "killed")
+    options = [*options, "--steps", "450", "--seed", "5", "--device", "cpu", "--eval-every", "200"]
+    options += ["--eval-episodes", "2", "--checkpoint-every", "50", "--out", str(run.folder)]
+    options += [word for name in SMALL for word in ("--set", f"{name}={SMALL[name]}")]
+    process = subprocess.Popen([*COMMAND, "train", algo, *options], stderr=subprocess.DEVNULL)
+    while process.poll() is None and not run.checkpoint.exists():
+        time.sleep(0.005)
+    time.sleep(0.1)  # anywhere between checkpoints, or while writing one
+    os.kill(process.pid, signal.SIGKILL)
+    assert process.wait() == -signal.SIGKILL
+    wanted = run.settings()
+    run.train(wanted)
+    whole = Run(tmp_path / "whole")
+    whole.train(wanted)
+    same(whole, run)
+
+
+def test_the_learning_rate_sees_the_whole_run_and_is_logged(tmp_path):
+    run = Run(tmp_path)
+    wanted = settings(steps=200, eval_every=100, given={"learning_rate": "lin_0.01"})
+    train_with_cuts(run, wanted, at=(80,))
+    events = EventAccumulator(str(tmp_path / "tensorboard"))
+    events.Reload()
+    logged = {event.step: event.value for event in events.Scalars("train/learning_rate")}
+    assert logged[100] == pytest.approx(0.005) and logged[200] == pytest.approx(0)
+    assert {"eval/mean_return", "train/critic_loss", "nn/weight"} <= set(events.Tags()["scalars"])
+
+
+def test_a_state_is_restored_in_place_and_other_buffers_are_refused():
+    def agent(**given):
+        env = DummyVecEnv([lambda: Replayable(gym.make("Pendulum-v1"), seed=0)])
+        return make_agent(
+            "nntd3", "default", "Pendulum-v1", env, settings=SMALL | given, seed=0, device="cpu"
+        )
+
+    first, second = agent(), agent()
+    first.learn(150)
+    arrays = {name: id(array) for name, array in vars(second.replay_buffer).items()}
+    checkpoint.restore(second, checkpoint.state_of(first))
+    assert second.replay_buffer.pos == 150 and second.num_timesteps == 150
+    for name in ("observations", "next_observations", "actions", "rewards", "dones", "timeouts"):
+        assert id(getattr(second.replay_buffer, name)) == arrays[name]
+        np.testing.assert_array_equal(
+            getattr(first.replay_buffer, name), getattr(second.replay_buffer, name)
+        )
+    with pytest.raises(ValueError, match=r"200000 steps.*500 steps"):
+        checkpoint.restore(agent(buffer_size=500), checkpoint.state_of(first))
+
+
+def test_a_damaged_checkpoint_or_model_is_named(tmp_path):
+    run = Run(tmp_path)
+    run.train(settings(steps=100))
+    with pytest.raises(ValueError, match=r"settings .*horizon"):
+        run.train(settings(steps=100, given={"horizon": 3}))
+    for file, use in (
+        (run.checkpoint, lambda: run.train(settings(steps=200))),
+        (run.model_file, run.model),
+    ):
+        data = file.read_bytes()
+        file.write_bytes(data[: len(data) // 2])
+        with pytest.raises(CorruptFileError, match=file.name):
+            use()
+
+
+def test_a_refused_setting_leaves_the_folder_free(tmp_path):
+    run = Run(tmp_path / "run")
+    with pytest.raises(TypeError, match="horizn"):
+        run.train(settings(given={"horizn": 3}))
+    with pytest.raises(ValueError, match="n_envs 1"):
+        run.train(settings(preset="authors", n_envs=2))
+    with pytest.raises(ValueError, match="tpu"):
+        run.train(settings(device="tpu"))
+    assert not run.folder.exists()
+    assert run.train(settings(steps=80)).num_timesteps == 80
+
+
+def test_wrappers_of_the_preset_apply_in_training_and_afterwards(tmp_path):
+    run = Run(tmp_path)
+    agent = run.train(settings(env="Ant-v5", steps=100, eval_every=50, given={"buffer_size": 200}))
+    assert agent.observation_space.shape == (27,) and len(run.rows()) == 2
+    assert run.wrapper()(gym.make("Ant-v5")).observation_space.shape == (27,)
+    assert run.model().predict(np.zeros((2, 27)), deterministic=True)[0].shape == (2, 8)
+
+
+def test_steps_of_a_run_are_the_presets():
+    found = [default_steps(algo, "default", "Pendulum-v1") for algo in ALGORITHMS]
+    assert found == [50_000] + [10_000] * 6
+
+
+@pytest.mark.parametrize(
+    ("arguments", "words"),
+    [
+        (["sarsa"], ["sarsa", "nnac, nntd3, nnddpg, nnsac, td3, ddpg, sac"]),
+        (["nnsac", "--preset", "authors"], ["authors", "default, paper"]),
+        (["td3", "--env", "CartPole-v1"], ["td3", "Discrete(2)"]),
+        (["nntd3", "--set", "horizn=3"], ["horizn", "horizon"]),
+        (["nntd3", "--set", "batch_size=0"], ["batch_size", "0"]),
+    ],
+)
+def test_mistakes_on_the_command_line_end_with_one_line(monkeypatch, capsys, arguments, words):
+    from nearl.cli import main
+
+    monkeypatch.setattr(sys, "argv", ["nearl", "train", *arguments, "--out", "nowhere"])
+    with pytest.raises(SystemExit) as caught:
+        main()
+    message = " ".join(capsys.readouterr().err.split())
+    assert caught.value.code == 2 and "error:" in message
+    assert all(word in message for word in words) and not os.path.exists("nowhere")
+
+
+def test_train_eval_and_video_from_the_command_line(tmp_path, monkeypatch, capsys):
+    from nearl.cli import main
+
+    run = tmp_path / "run"
+    options = ["--steps", "120", "--eval-every", "60", "--eval-episodes", "2", "--device", "cpu"]
+    options += ["--set", "learning_starts=50", "--set", "learning_rate=1e-4"]
+    for command in (
+        ["train", "nnsac", *options, "--out", str(run)],
+        ["eval", str(run), "--episodes", "3"],
+        ["video", str(run)],
+    ):
+        monkeypatch.setattr(sys, "argv", ["nearl", *command])
+        with pytest.raises(SystemExit) as caught:
+            main()
+        assert caught.value.code == 0
+    assert "over 3 episodes" in " ".join(capsys.readouterr().out.split())
+    assert Run(run).settings().settings == {"learning_starts": 50, "learning_rate": 1e-4}
+    for name in ("model.zip", "checkpoint.pt", "learning_curve.png", "agent.gif"):
+        assert (run / name).stat().st_size > 1000

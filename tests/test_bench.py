@@ -2,7 +2,7 @@
 
 import pytest
 
-from nearl.bench import critic, memory, nnac, search
+from nearl.bench import critic, memory, nnac, search, train
 
 
 def test_critic_bench_compares_equal_numbers():
@@ -42,3 +42,12 @@ def test_memory_bench_counts_what_the_columns_hold():
     assert result["columns_bytes"] == 4000 * (17 + 6 + 1 + 17 + 1) * 4 + 4000 * 2
     assert result["index_bytes"] > 0
     memory.rows(result)
+
+
+def test_train_bench_has_the_ratio_of_every_case():
+    result = train.run(rounds=1, steps=2, warm_up=3, scale=0.02)
+    assert set(result["ratios"]) == {"step", "batch_10k", "batch_30k", "after"}
+    for name, case in result["cases"].items():
+        assert case["ratio"] == pytest.approx(case["nearl_ms"] / case["sb3_ms"])
+        assert result["ratios"][name] == case["ratio"]
+    train.rows(result)

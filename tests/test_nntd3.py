@@ -15,6 +15,7 @@ from stable_baselines3.common.vec_env import DummyVecEnv, VecNormalize
 import nearl
 from nearl import NNDDPG, NNSAC, NNTD3, SoftNNConfig
 from nearl.metrics import ActionCode, WeightedL2
+from nearl.saving import CorruptFileError
 
 PAIRS = [(TD3, NNTD3), (DDPG, NNDDPG), (SAC, NNSAC)]
 
@@ -25,7 +26,7 @@ def small(**changes):
     return options | {"policy_kwargs": {"net_arch": [16, 16]}} | changes
 
 
-ON = SoftNNConfig(weight=0.5, lipschitz=1.0, horizon=4, cutoff=None)
+ON = SoftNNConfig(weight=0.5, lipschitz=1.0, horizon=4, cutoff=None, critic_weight=None, keep="all")
 
 
 def noise():
@@ -456,3 +457,22 @@ def test_tensorboard_shows_the_module():
     names = ("weight", "td_error_mean", "td_error_std", "neighbor_distance", "supervised_share")
     assert all(np.isfinite(logged[f"nn/{name}"]) for name in (*names, "ms_per_update"))
     assert logged["nn/weight"] == 0.5 and logged["nn/supervised_share"] == 1.0
+
+
+def test_damaged_and_foreign_files_are_named_and_nothing_is_lost(tmp_path):
+    model = NNTD3("MlpPolicy", "Pendulum-v1", nn=ON, seed=0, **small()).learn(60)
+    model.save(tmp_path / "model.zip")
+    model.save_replay_buffer(tmp_path / "buffer.pkl")
+    for name in ("model.zip", "buffer.pkl"):
+        data = (tmp_path / name).read_bytes()
+        (tmp_path / name).write_bytes(data[: len(data) // 2])
+    with pytest.raises(CorruptFileError, match=r"model\.zip"):
+        NNTD3.load(tmp_path / "model.zip")
+    with pytest.raises(CorruptFileError, match=r"buffer\.pkl"):
+        model.load_replay_buffer(tmp_path / "buffer.pkl")
+    other = NNTD3("MlpPolicy", "MountainCarContinuous-v0", nn=ON, seed=0, **small()).learn(60)
+    other.save_replay_buffer(tmp_path / "other.pkl")
+    with pytest.raises(ValueError, match=r"observations \(2,\).*this agent has 1, \(3,\)"):
+        model.load_replay_buffer(tmp_path / "other.pkl")
+    assert len(model.soft.memory) == 60
+    model.learn(20, reset_num_timesteps=False)

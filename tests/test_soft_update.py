@@ -22,7 +22,8 @@ def make(n=60, seed=0, net=None, capacity=None, **changes):
     memory = TransitionMemory(capacity or n, (OBS,), (ACT,))
     torch.manual_seed(seed)
     policy = net or nn.Sequential(*mlp([OBS, 16, ACT]), nn.Tanh())
-    soft = SoftNN(memory, SoftNNConfig(**changes), policy=VersionedPolicy(policy), gamma=GAMMA)
+    config = SoftNNConfig(**({"critic_weight": None, "keep": "all"} | changes))
+    soft = SoftNN(memory, config, policy=VersionedPolicy(policy), gamma=GAMMA)
     states = rng.standard_normal((n + 1, OBS)).astype(np.float32)
     for i in range(n):
         act = rng.uniform(-1, 1, (1, ACT)).astype(np.float32)

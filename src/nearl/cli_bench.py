@@ -55,3 +55,11 @@ def bench_memory(json_: Json = False) -> None:
     from nearl.bench import memory
 
     show(memory.run(), json_, memory.rows)
+
+
+@bench_app.command("train")
+def bench_train(json_: Json = False) -> None:
+    """Time per training step with the soft NN update beside SB3's TD3, HalfCheetah-v5."""
+    from nearl.bench import train
+
+    show(train.run(), json_, train.rows)

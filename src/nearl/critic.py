@@ -153,10 +153,9 @@ class NNCritic:
             squared, first = self.experience.search(keys, self.neighbors)  # (B, M)
             far_first, roots = np.sqrt(squared), first
         else:  # states of stored transitions are remembered too, as nodes of their own
-            nodes, at = 2 * slots.numpy() + 1, slice(None)
-            if len(nodes) > 1:
-                nodes, at = np.unique(nodes, return_inverse=True)
-            far_first, first = self._certified.nearest(nodes, self._keys(nodes, policy))
+            nodes = 2 * slots.numpy() + 1
+            distinct, at = np.unique(nodes, return_inverse=True) if len(nodes) > 1 else (nodes, [0])
+            far_first, first = self._certified.nearest(distinct, self._keys(distinct, policy))
             far_first, first = far_first[at], first[at]
             # Where a transition is its own nearest neighbor, both values go on from it alike and
             # the error is -L d: its future is not needed.

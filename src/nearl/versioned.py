@@ -15,9 +15,9 @@ SMALL = 4  # rows up to which NumPy is faster than torch
 class VersionedPolicy:
     """A noise-free policy over ``net``; ``version`` changes when ``refresh`` finds it changed.
 
-    ``act`` maps observations to actions, ``net`` of flat observations unless given. Observations come from the
-    CPU and actions go back there, wherever the network is. A plain stack of linear layers, ReLU
-    and tanh is computed in NumPy for a few rows.
+    ``act`` maps observations to actions, ``net`` of flat observations unless given. Observations
+    come from the CPU and actions go back there, wherever the network is. A plain stack of linear
+    layers, ReLU and tanh is computed in NumPy for a few rows.
     """
 
     def __init__(self, net: nn.Module, act: Callable[[Tensor], Tensor] | None = None) -> None:

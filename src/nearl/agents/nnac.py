@@ -19,6 +19,7 @@ from stable_baselines3.common.vec_env import VecEnv
 from nearl.agents.candidates import candidate_actions
 from nearl.agents.checkpoint import restore, state_of
 from nearl.agents.config import make_config
+from nearl.agents.files import check_model, write_whole
 from nearl.agents.graph_learner import GraphLearner
 from nearl.agents.learner import Learner, Row
 from nearl.agents.policy import ActorPolicy
@@ -28,7 +29,7 @@ from nearl.experience import Experience
 from nearl.memory import TransitionMemory
 from nearl.metrics import Metric
 from nearl.networks import CategoricalActor, on_host
-from nearl.saving import check_archive, load_state, save_state, write_atomically
+from nearl.saving import load_state, save_state
 
 
 class NNAC(BaseAlgorithm):
@@ -256,20 +257,13 @@ class NNAC(BaseAlgorithm):
         include: Any = None,
     ) -> None:
         """Save policy and settings as SB3 does, but so that the file is never half-written."""
-        if isinstance(path, io.BufferedIOBase):
-            super().save(path, exclude=exclude, include=include)
-            return
-        path = pathlib.Path(path)
-        buffer = io.BytesIO()
-        super().save(buffer, exclude=exclude, include=include)
-        target = path if path.suffix else path.with_suffix(".zip")
-        write_atomically(target, lambda file: file.write(buffer.getvalue()))
+        save = super().save
+        write_whole(path, ".zip", lambda file: save(file, exclude=exclude, include=include))
 
     @classmethod
     def load(cls, path: Any, env: GymEnv | None = None, **kwargs: Any) -> Self:  # type: ignore[override]
         """Load what ``save`` wrote; a damaged file is named."""
-        if isinstance(path, str | pathlib.Path):
-            check_archive(path if pathlib.Path(path).suffix else f"{path}.zip", "NNAC model")
+        check_model(path, "NNAC")
         return super().load(path, env=env, **kwargs)
 
     def save_replay_buffer(self, path: str | os.PathLike[str]) -> None:

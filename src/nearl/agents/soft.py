@@ -9,7 +9,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
-from typing import Any
+from typing import Any, Self
 
 import numpy as np
 import torch
@@ -23,6 +23,7 @@ from stable_baselines3.td3.policies import Actor as DeterministicActor
 from torch import Tensor
 
 from nearl.agents.actor_term import ActorTerm
+from nearl.agents.files import check_model, read_whole, write_whole
 from nearl.agents.neighbor_buffer import NeighborReplayBuffer
 from nearl.soft_config import SoftNNConfig, WeightSchedule
 from nearl.soft_update import SoftNN
@@ -70,6 +71,7 @@ class SoftUpdate(OffPolicyAlgorithm):
     nn: SoftNNConfig
     nn_schedule: WeightSchedule
     replay_buffer: NeighborReplayBuffer
+    critic: Any
 
     def __init__(
         self, *args: Any, nn: SoftNNConfig | Mapping[str, Any] | None = None, **kwargs: Any
@@ -112,7 +114,9 @@ class SoftUpdate(OffPolicyAlgorithm):
             and type(actor.features_extractor) is FlattenExtractor
         )
         if plain and self._vec_normalize_env is None:
-            return VersionedPolicy(actor.mu)
+            mean = actor.mu
+            assert isinstance(mean, torch.nn.Module)
+            return VersionedPolicy(mean)
 
         def act(obs: Tensor) -> Tensor:
             env = self._vec_normalize_env
@@ -191,9 +195,37 @@ class SoftUpdate(OffPolicyAlgorithm):
     def _excluded_save_params(self) -> list[str]:
         return [*super()._excluded_save_params(), "soft"]
 
+    def save(self, path: Any, exclude: Any = None, include: Any = None) -> None:
+        """SB3's ``save``, so that the file is never half-written."""
+        save = super().save
+        write_whole(path, ".zip", lambda file: save(file, exclude=exclude, include=include))
+
+    @classmethod
+    def load(cls, path: Any, env: Any = None, **kwargs: Any) -> Self:  # type: ignore[override]
+        """SB3's ``load``; a damaged file is named."""
+        check_model(path, cls.__name__)
+        return super().load(path, env=env, **kwargs)
+
+    def save_replay_buffer(self, path: Any) -> None:
+        """SB3's own, with the stored errors; the file is never half-written."""
+        write_whole(path, ".pkl", super().save_replay_buffer)
+
     def load_replay_buffer(self, path: Any, truncate_last_traj: bool = True) -> None:
         """SB3's own; a plain buffer becomes one with neighbors."""
-        super().load_replay_buffer(path, truncate_last_traj)
+        before, load = self.replay_buffer, super().load_replay_buffer
+        read_whole(path, "replay buffer", lambda: load(path, truncate_last_traj))
+        now = self.replay_buffer
+        if (now.n_envs, now.obs_shape, now.action_dim) != (
+            before.n_envs,
+            before.obs_shape,
+            before.action_dim,
+        ):
+            self.replay_buffer = before
+            raise ValueError(
+                f"'{path}' holds transitions of {now.n_envs} environments with observations "
+                f"{now.obs_shape} and {now.action_dim} actions; this agent has {before.n_envs}, "
+                f"{before.obs_shape} and {before.action_dim}"
+            )
         self._attach()
 
     def set_env(self, env: Any, force_reset: bool = True) -> None:

@@ -10,8 +10,8 @@ from numpy.typing import NDArray
 from scipy.spatial import cKDTree
 from torch import Tensor
 
-from nearl.critic import Policy
 from nearl.metrics import Metric
+from nearl.policy_keys import Policy
 
 
 class PlainCritic:

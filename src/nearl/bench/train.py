@@ -14,19 +14,12 @@ from stable_baselines3.common.noise import NormalActionNoise
 
 from nearl.agents import NNTD3
 from nearl.bench.transitions import collect
+from nearl.presets import load_preset
 from nearl.soft_config import SoftNNConfig
 
 ENV = "HalfCheetah-v5"
-# The paper's module on HalfCheetah, all three modifications on.
-PAPER = SoftNNConfig(
-    weight=0.9,
-    cutoff=None,
-    lipschitz=5.0,
-    metric="raw",
-    tau_nn=0.2,
-    negative_scale=0.3,
-    grad_clip=10.0,
-)
+# The paper's module on HalfCheetah, all three modifications on, for as long as it takes.
+PAPER = SoftNNConfig.of(load_preset("nntd3", "paper", ENV).kwargs["nn"], cutoff=None)
 CASES: dict[str, tuple[int, dict[str, Any]]] = {  # stored transitions and settings
     "step": (30_000, {"refresh": "step"}),
     "batch_10k": (10_000, {"refresh": "batch"}),

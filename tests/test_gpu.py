@@ -51,3 +51,28 @@ def test_td_errors_on_the_gpu_equal_the_cpu(members, neighbors):
         batch = memory.gather(slots)
         errors.append(critic.td_error(batch, lambda obs, w=weights: torch.tanh(obs @ w)).cpu())
     torch.testing.assert_close(errors[0], errors[1], atol=1e-5, rtol=1e-5)
+
+
+@pytest.mark.parametrize("refresh", ["step", "batch"])
+@pytest.mark.parametrize("name", ["NNTD3", "NNSAC"])
+def test_an_agent_on_the_gpu_has_the_errors_of_one_on_the_cpu(name, refresh):
+    pytest.importorskip("stable_baselines3")
+    import nearl
+
+    config = nearl.SoftNNConfig(
+        weight=0.5, lipschitz=1.0, refresh=refresh, critic_weight=None, keep="all", grad_clip=10.0
+    )
+    kind, errors = getattr(nearl, name), []
+    for device in ("cuda", "cpu"):
+        options = {"nn": config, "learning_starts": 50, "batch_size": 32, "buffer_size": 500}
+        model = kind("MlpPolicy", "Pendulum-v1", seed=0, device=device, **options)
+        if device == "cuda":
+            model.learn(150)
+            assert model.replay_buffer.batch.reward.device.type == "cuda"
+            trained, buffer = model.get_parameters(), model.replay_buffer
+        else:
+            model.set_parameters(trained)
+            model.replay_buffer = type(buffer).adopt(buffer.give_back())
+            model._attach()
+        errors.append(model.soft.refresh(torch.arange(150)))
+    torch.testing.assert_close(errors[0], errors[1], atol=1e-3, rtol=1e-3)

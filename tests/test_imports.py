@@ -17,7 +17,7 @@ LAYERS = [  # a module imports only from its own layer or an earlier one
     {"critic", "graph", "policy_keys", "soft_config", "soft_update", "versioned"},
     {"presets", "envs"},
     {"agents"},
-    {"algorithms", "evaluation", "pictures", "recorder", "runs"},
+    {"algorithms", "evaluation", "pictures", "population", "recorder", "runs"},
     {"bench", "studies"},
     {"__main__", "cli", "cli_bench", "cli_study"},
 ]

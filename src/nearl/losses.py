@@ -80,3 +80,8 @@ def gaussian_log_prob(
 def move_average(average: Sequence[Tensor], current: Sequence[Tensor], decay: float) -> None:
     """Exponential moving average of parameters, in place."""
     torch._foreach_lerp_(list(average), list(current), 1.0 - decay)
+
+
+def td_policy_losses(log_probs: Tensor, td_errors: Tensor) -> Tensor:
+    """``td_policy_loss`` of every member of a population: ``(P, B)`` to ``(P,)``."""
+    return -(td_errors.detach() * log_probs).mean(-1)

@@ -1,0 +1,124 @@
+"""Milliseconds per exact 1-nearest search of a whole population, on one GPU or on the CPU.
+
+python -m nearl.bench.population_search
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from importlib.util import find_spec
+from time import perf_counter
+from typing import Any
+
+import torch
+from torch import Tensor
+
+from nearl.population.neighbors import search_torch
+
+Call = Callable[[], tuple[Tensor, Tensor]]
+METHODS = ("tf32", "tf32x3", "matmul", "torch")
+
+
+def run(
+    *,
+    members: Sequence[int] = (20, 80),
+    sizes: Sequence[int] = (10_000, 30_000),
+    queries: int = 512,
+    dim: int = 23,
+    repeats: int = 20,
+    device: str | None = None,
+) -> dict[str, Any]:
+    """Time the Triton kernels in two precisions, plain torch, and one inexact product in torch."""
+    device = device or ("cuda" if torch.cuda.is_available() else "cpu")
+    cells = [
+        _cell(count, n, queries, dim, repeats, torch.device(device))
+        for count in members
+        for n in sizes
+    ]
+    name = torch.cuda.get_device_name() if device == "cuda" else "cpu"
+    return {"device": name, "queries": queries, "dim": dim, "cells": cells}
+
+
+def _cell(
+    members: int, n: int, queries: int, dim: int, repeats: int, device: torch.device
+) -> dict[str, Any]:
+    keys, wanted = walks(members, n, queries, dim, device)
+    count = torch.tensor([n], device=device)
+    calls: dict[str, Call] = {
+        "torch": lambda: search_torch(wanted, keys, count),
+        "matmul": lambda: expanded(wanted, keys),
+    }
+    if device.type == "cuda" and find_spec("triton") is not None:
+        from nearl.neighbors.triton_search import search_triton
+
+        calls["tf32"] = lambda: search_triton(wanted, keys, count, precision="tf32")
+        calls["tf32x3"] = lambda: search_triton(wanted, keys, count, precision="tf32x3")
+    right = calls["torch"]()[1]
+    cell: dict[str, Any] = {"members": members, "n": n}
+    for name in METHODS:
+        call = calls.get(name)
+        cell[f"{name}_ms"] = None if call is None else _milliseconds(call, repeats, device)
+        share = None if call is None else float((call()[1] != right).double().mean())
+        cell[f"{name}_wrong"] = share  # of winners
+    return cell
+
+
+def walks(
+    members: int, n: int, queries: int, dim: int, device: torch.device, *, seed: int = 0
+) -> tuple[Tensor, Tensor]:
+    """Keys of slowly moving standardized states (P, n, W), and queries near some of them."""
+    generator = torch.Generator().manual_seed(seed)
+    width = -(-dim // 8) * 8
+    keys = torch.zeros(1, n, width)
+    steps = torch.randn(n, dim, generator=generator)
+    state = torch.zeros(dim)
+    for i in range(n):
+        state = 0.9 * state + 0.19**0.5 * steps[i]
+        keys[0, i, :dim] = state
+    starts = torch.randint(n, (members, queries), generator=generator)
+    wanted = keys[0, starts]  # (P, Q, W)
+    wanted[..., :dim] += 0.5 * torch.randn(members, queries, dim, generator=generator)
+    return keys.expand(members, n, width).contiguous().to(device), wanted.to(device)
+
+
+def expanded(queries: Tensor, keys: Tensor, chunk: int = 2048) -> tuple[Tensor, Tensor]:
+    """|x|^2 - 2qx in chunks of one batched product each: fast in torch, and not exact."""
+    norms = keys.square().sum(-1)
+    best = torch.full(queries.shape[:2], torch.inf, device=queries.device)
+    slots = torch.zeros(queries.shape[:2], dtype=torch.int64, device=queries.device)
+    for begin in range(0, keys.shape[1], chunk):
+        part = keys[:, begin : begin + chunk]
+        shift = norms[:, None, begin : begin + chunk]
+        lowest, at = torch.baddbmm(shift, queries, part.mT, alpha=-2.0).min(-1)
+        nearer = lowest < best
+        best, slots = torch.where(nearer, lowest, best), torch.where(nearer, at + begin, slots)
+    return best, slots
+
+
+def _milliseconds(call: Call, repeats: int, device: torch.device) -> float:
+    """The mean of several calls after two that compile and warm up."""
+    for _ in range(2):
+        call()
+    if device.type == "cuda":
+        torch.cuda.synchronize()
+    begin = perf_counter()
+    for _ in range(repeats):
+        call()
+    if device.type == "cuda":
+        torch.cuda.synchronize()
+    return 1e3 * (perf_counter() - begin) / repeats
+
+
+def rows(result: dict[str, Any]) -> str:
+    """The cells as a table, one line each."""
+    title = f"{result['device']}: ms per {result['queries']} queries of every member, D = "
+    lines = [title + str(result["dim"]), "members      n" + "".join(f"{m:>10}" for m in METHODS)]
+    for cell in result["cells"]:
+        values = [cell[f"{name}_ms"] for name in METHODS]
+        figures = "".join("         -" if v is None else f"{v:10.3f}" for v in values)
+        lines.append(f"{cell['members']:7d} {cell['n']:6d}{figures}")
+    return "\n".join(lines)
+
+
+if __name__ == "__main__":
+    print(rows(run()))

@@ -1,0 +1,208 @@
+"""Exact 1-nearest search of a whole population as two Triton kernels, for CUDA graphs.
+
+The definition is that of ``neighbors.base``: the winner is the lowest (squared distance, slot),
+where the squared distance is the float64 sum over dimensions, in order, of squared differences,
+with plain multiplications and additions. How the work is saved does not show in the answer:
+
+1. ``_floors``: |x|^2 - 2qx on the tensor cores, for every point, less a bound of its rounding
+   error. Its minimum over a tile of points is a floor: no point of the tile is nearer than that.
+2. ``_winners``: the tile with the lowest floor is measured by direct differences; then only tiles
+   whose floor does not exceed the distance found. With MuJoCo's transitions (30,000, raw and
+   standardized) that leaves 1.0 to 1.4 tiles per query in tf32 and 1.0 in tf32x3, of 235.
+
+Import this module only where there is Triton. A kernel is compiled at its first call with new
+shapes, which must come before a capture. Keys are expected below 1e18 in magnitude.
+"""
+
+from __future__ import annotations
+
+from typing import Literal
+
+import torch
+import triton
+import triton.language as tl
+from torch import Tensor
+
+Precision = Literal["tf32", "tf32x3", "ieee"]
+TILE = 128  # points
+CHUNK = 256  # floors that are looked at together
+PROGRAMS = 2048  # of the first kernel, at least: enough for a large GPU
+
+
+def error_bound(precision: Precision, width: int) -> float:
+    """c such that -2qx + |x|^2 is computed to within c (|q|^2 + |x|^2).
+
+    tf32 cuts both factors of a product after 10 bits: 2^-9 |q||x|, twice, and 2|q||x| is at most
+    |q|^2 + |x|^2. tf32x3 leaves out terms of 3 * 2^-20. The sums round once per dimension.
+    """
+    cut = {"tf32": 2.0**-9, "tf32x3": 2.0**-18, "ieee": 0.0}[precision]
+    return cut * 1.02 + width * 2.0**-20
+
+
+def search_triton(
+    queries: Tensor,
+    keys: Tensor,
+    count: Tensor,
+    rows: Tensor | None = None,
+    *,
+    precision: Precision = "tf32",
+) -> tuple[Tensor, Tensor]:
+    """Distances (float32) and slots (int64), both (P, Q), of the nearest stored keys.
+
+    ``queries (P, Q, W)`` and ``keys (P, capacity, W)`` are contiguous float32 with W a multiple of
+    8 (zeros after the last dimension). Of the keys the first ``count (1,)`` are stored, at least
+    one, and of each member's queries the first ``rows (P,)`` are asked, all without ``rows``; the
+    rest is answered with zeros. Both are integers on the device, read when the kernels run.
+    """
+    members, wanted, width = queries.shape
+    capacity = keys.shape[1]
+    if keys.shape != (members, capacity, width) or width % 8:
+        raise ValueError(
+            f"queries (P, Q, W) and keys (P, capacity, W) need the same W, a multiple of 8; "
+            f"got {tuple(queries.shape)} and {tuple(keys.shape)}"
+        )
+    if not (queries.is_contiguous() and keys.is_contiguous()):
+        raise ValueError("queries and keys must be contiguous")
+    if rows is None:
+        rows = torch.full((members,), wanted, device=queries.device)
+    tiles = triton.cdiv(capacity, TILE)
+    block = 64 if wanted > 32 else 32 if wanted > 16 else 16
+    blocks = triton.cdiv(wanted, block)
+    splits = min(tiles, triton.cdiv(PROGRAMS, blocks * members))
+    padded = max(16, triton.next_power_of_2(width))  # what a block of numbers must be
+    keep = 1.0 - error_bound(precision, width)
+    floors = torch.empty((members, tiles, wanted), device=queries.device)
+    distances = torch.empty((members, wanted), device=queries.device)
+    slots = torch.empty((members, wanted), dtype=torch.int64, device=queries.device)
+    _floors[(blocks, splits, members)](
+        queries, keys, count, rows, floors, wanted, capacity, tiles, splits,
+        W=width, PADDED=padded, BLOCK=block, TILE=TILE, KEEP=keep, PRECISION=precision,
+        num_warps=4,
+    )  # fmt: skip
+    _winners[(wanted, members)](
+        queries, keys, count, rows, floors, distances, slots, wanted, capacity, tiles,
+        W=width, PADDED=padded, TILE=TILE, CHUNK=CHUNK, KEEP=keep,
+        SLACK=1.0 + (width + 8) * 2.0**-22,
+        num_warps=4, enable_fp_fusion=False,
+    )  # fmt: skip
+    return distances, slots
+
+
+@triton.jit
+def _floors(  # type: ignore[no-untyped-def]
+    queries, keys, count, rows, floors, wanted, capacity, tiles, splits,
+    W: tl.constexpr, PADDED: tl.constexpr, BLOCK: tl.constexpr, TILE: tl.constexpr,
+    KEEP: tl.constexpr, PRECISION: tl.constexpr,
+):  # fmt: skip
+    """floors[p, t, q] = min over tile t of (1 - c)|x|^2 - 2qx; a program takes every splits-th."""
+    start = tl.program_id(0) * BLOCK
+    split = tl.program_id(1)
+    p = tl.program_id(2).to(tl.int64)
+    if start >= tl.load(rows + p):
+        return
+    stored = tl.load(count).to(tl.int32)
+    used = (stored + TILE - 1) // TILE
+    m = start + tl.arange(0, BLOCK)
+    d = tl.arange(0, PADDED)
+    q = tl.load(
+        queries + p * wanted * W + m[:, None] * W + d[None, :],
+        mask=(m[:, None] < wanted) & (d[None, :] < W),
+        other=0.0,
+    )  # (BLOCK, PADDED)
+    q = q * -2.0
+    base = keys + p * capacity * W
+    out = floors + p * tiles * wanted
+    for t in range(split, used, splits):
+        n = t * TILE + tl.arange(0, TILE)
+        x = tl.load(
+            base + n[None, :] * W + d[:, None],
+            mask=(n[None, :] < stored) & (d[:, None] < W),
+            other=0.0,
+        )  # (PADDED, TILE)
+        norm = tl.sum(x * x, axis=0) * KEEP
+        norm = tl.where(n < stored, norm, float("inf"))
+        value = norm[None, :] + tl.dot(q, x, input_precision=PRECISION)  # (BLOCK, TILE)
+        tl.store(out + t * wanted + m, tl.min(value, axis=1), mask=m < wanted)
+
+
+@triton.jit
+def _winners(  # type: ignore[no-untyped-def]
+    queries, keys, count, rows, floors, distances, slots, wanted, capacity, tiles,
+    W: tl.constexpr, PADDED: tl.constexpr, TILE: tl.constexpr, CHUNK: tl.constexpr,
+    KEEP: tl.constexpr, SLACK: tl.constexpr,
+):  # fmt: skip
+    """The canonical winner of one query among the tiles that may hold it."""
+    i = tl.program_id(0)
+    p = tl.program_id(1).to(tl.int64)
+    place = p * wanted + i
+    if i >= tl.load(rows + p):
+        tl.store(distances + place, 0.0)
+        tl.store(slots + place, 0)
+        return
+    stored = tl.load(count).to(tl.int32)
+    used = (stored + TILE - 1) // TILE
+    query = queries + place * W
+    base = keys + p * capacity * W
+    column = floors + p * tiles * wanted + i
+    d = tl.arange(0, PADDED)
+    q = tl.load(query + d, mask=d < W, other=0.0)  # (PADDED,)
+    wide = q.to(tl.float64)
+    lift = tl.sum(wide * wide, axis=0) * KEEP - 1e-30  # a floor plus this bounds |q - x|^2
+
+    lowest = tl.full([CHUNK], float("inf"), tl.float32)
+    holder = tl.zeros([CHUNK], tl.int32)
+    for c in range(0, used, CHUNK):
+        t = c + tl.arange(0, CHUNK)
+        floor = tl.load(column + t * wanted, mask=t < used, other=float("inf"))
+        lower = floor < lowest
+        lowest = tl.where(lower, floor, lowest)
+        holder = tl.where(lower, t, holder)
+    first = tl.min(tl.where(lowest == tl.min(lowest, axis=0), holder, 2147483647), axis=0)
+
+    best, slot = _measured(query, q, base, first, stored, W, PADDED, TILE, SLACK)
+    for c in range(0, used, CHUNK):
+        t = c + tl.arange(0, CHUNK)
+        floor = tl.load(column + t * wanted, mask=t < used, other=float("inf"))
+        bound = floor.to(tl.float64) + lift
+        following = tl.min(tl.where((bound <= best) & (t != first), t, used), axis=0)
+        while following < used:
+            square, at = _measured(query, q, base, following, stored, W, PADDED, TILE, SLACK)
+            nearer = (square < best) | ((square == best) & (at < slot))
+            best = tl.where(nearer, square, best)
+            slot = tl.where(nearer, at, slot)
+            more = (bound <= best) & (t > following) & (t != first)
+            following = tl.min(tl.where(more, t, used), axis=0)
+    tl.store(distances + place, tl.sqrt(best).to(tl.float32))
+    tl.store(slots + place, slot.to(tl.int64))
+
+
+@triton.jit
+def _measured(  # type: ignore[no-untyped-def]
+    query, q, base, tile, stored,
+    W: tl.constexpr, PADDED: tl.constexpr, TILE: tl.constexpr, SLACK: tl.constexpr,
+):  # fmt: skip
+    """The lowest canonical squared distance in a tile, and its lowest slot.
+
+    Direct differences in float32, which err by less than SLACK, leave the few points that are
+    measured in float64, in the order of the definition.
+    """
+    n = tile * TILE + tl.arange(0, TILE)
+    d = tl.arange(0, PADDED)
+    x = tl.load(
+        base + n[:, None] * W + d[None, :],
+        mask=(n[:, None] < stored) & (d[None, :] < W),
+        other=0.0,
+    )  # (TILE, PADDED)
+    apart = x - q[None, :]
+    rough = tl.where(n < stored, tl.sum(apart * apart, axis=1), float("inf"))
+    near = rough <= tl.min(rough, axis=0) * SLACK + 1e-30
+    near = near & (n < stored)
+    total = tl.zeros([TILE], tl.float64)
+    for k in tl.static_range(W):
+        a = tl.load(query + k).to(tl.float64)
+        b = tl.load(base + n * W + k, mask=near, other=0.0).to(tl.float64)
+        total += (a - b) * (a - b)
+    total = tl.where(near, total, float("inf"))
+    square = tl.min(total, axis=0)
+    at = tl.min(tl.where(total == square, n, 2147483647), axis=0)
+    return square, at

@@ -1,0 +1,214 @@
+"""Learner: acting and updating of all members, TD3 and DDPG side by side.
+
+Nothing here waits for the device or depends on data in its shapes, so every method can be
+captured in a CUDA graph; all state is in tensors that are changed in place.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Hashable, Mapping, Sequence
+from typing import Any
+
+import torch
+from torch import Tensor
+
+from nearl.memory import Transitions
+from nearl.population.adam import StackedAdam
+from nearl.population.draws import Draws
+from nearl.population.members import MemberSettings, check_members, stack
+from nearl.population.module import NeighborModule
+from nearl.population.networks import Stack, forward
+from nearl.population.random import Stream, below
+from nearl.population.ring import Ring
+from nearl.population.targets import (
+    actor_losses,
+    critic_losses,
+    pessimistic_values,
+    smoothed_actions,
+    td_targets,
+)
+from nearl.soft_update import AugmentedBatch
+
+NETWORKS = ("actor", "actor_target", "critic", "critic_target", "snapshot")
+
+
+class Learner:
+    """Networks, optimizers and memory of ``members``; ``clock`` counts stored transitions.
+
+    The update at clock t draws the t-th random numbers, and an actor is due when the number of
+    updates, ``clock - learning_starts``, is a multiple of its delay.
+    """
+
+    def __init__(
+        self,
+        members: Sequence[MemberSettings],
+        obs_dim: int,
+        act_dim: int,
+        *,
+        capacity: int | None = None,
+        device: torch.device | str = "cpu",
+        module: Callable[[Learner], NeighborModule] | None = None,
+    ) -> None:
+        self.members = members = check_members(members)
+        first, count = members[0], len(members)
+        self.device = torch.device(device)
+        self.batch_size, self.learning_starts = first.batch_size, first.learning_starts
+        self.settings = settings = stack(members, device)
+        # One critic each if no member needs a second one.
+        self.critics = 2 if any(member.twin for member in members) else 1
+        policy = (obs_dim, *first.net_arch, act_dim)
+        value = (obs_dim + act_dim, *first.net_arch, 1)
+        self.actor, self.actor_target, self.snapshot = (
+            Stack(count, policy, device=device) for _ in range(3)
+        )
+        self.critic, self.critic_target = (
+            Stack(count, value, heads=self.critics, device=device) for _ in range(2)
+        )
+        small = torch.tensor([member.paper_init for member in members], device=device)
+        self.actor.initialize(settings.seeds, Stream.ACTOR, small=small)
+        # A member's second critic comes last in its draws, so the first does not depend on it.
+        self.critic.initialize(settings.seeds, Stream.CRITIC, small=small)
+        self.actor_target.flat.copy_(self.actor.flat)
+        self.critic_target.flat.copy_(self.critic.flat)
+        self._judges = self.critic.first_heads()
+        rates, delays = [m.learning_rate for m in members], [m.delay for m in members]
+        self.delays = sorted(set(delays))
+        self.actor_adam = StackedAdam(self.actor.flat, rates, together=delays)
+        self.critic_adam = StackedAdam(self.critic.flat, rates)
+        self.memory = Ring(count, capacity or first.buffer_size, obs_dim, act_dim, device=device)
+        self.draws = Draws(
+            settings.seeds,
+            act_dim=act_dim,
+            batch_size=self.batch_size,
+            learning_starts=self.learning_starts,
+        )
+        self.clock = torch.zeros((), dtype=torch.int64, device=device)
+        self.module = None if module is None else module(self)
+
+    # -- acting ----------------------------------------------------------------------------------
+
+    @torch.no_grad()
+    def act(self, obs: Tensor) -> Tensor:
+        """Actions ``(P, act)`` in [-1, 1] for observations ``(P, obs)``, with exploration.
+
+        A member whose network has diverged stands still, so that the others can go on.
+        """
+        drawn = self.draws.actions.at(self.clock)  # (P, act)
+        means = forward(self.actor.fixed, obs[:, None])[:, 0].tanh()
+        noisy = (means + self.settings.noise_std * drawn).clamp(-1.0, 1.0)
+        return torch.where(self.clock < self.learning_starts, drawn, noisy).nan_to_num(0.0)
+
+    @torch.no_grad()
+    def greedy(self, obs: Tensor) -> Tensor:
+        """Actions ``(P, E, act)`` of the snapshot for observations ``(P, E, obs)``."""
+        return forward(self.snapshot.fixed, obs).tanh().nan_to_num(0.0)
+
+    def take_snapshot(self) -> None:
+        """Keep the policies as they are for evaluation."""
+        self.snapshot.flat.copy_(self.actor.flat)
+
+    def store(self, row: Tensor) -> None:
+        """Store a transition ``(P, width)`` of every member, as ``memory.places`` has it."""
+        self.memory.store(row, self.clock)
+        self.clock.add_(1)
+
+    # -- updating --------------------------------------------------------------------------------
+
+    def updates(self, step: int) -> bool:
+        """Whether there is an update after ``step`` stored transitions."""
+        return step > self.learning_starts
+
+    def actor_due(self, step: int) -> bool:
+        """Whether any member's actor is updated after ``step`` stored transitions."""
+        return any((step - self.learning_starts) % delay == 0 for delay in self.delays)
+
+    def phase(self, step: int) -> tuple[bool, Hashable]:
+        """What the update after ``step`` stored transitions consists of."""
+        return self.actor_due(step), None if self.module is None else self.module.phase
+
+    def update(self, *, actor: bool) -> None:
+        """One update of every critic and, with ``actor``, of the actors that are due."""
+        if self.module is not None:
+            self.module.prepare()
+        batch = self._augmented(self.sample())
+        self._update_critics(batch, self._targets(batch))
+        if actor:
+            self._update_actors(batch)
+
+    def sample(self) -> Transitions:
+        """Transitions ``(P, B)`` drawn uniformly from the members' memories."""
+        bits = self.draws.slots.at(self.clock)  # (P, B)
+        return self.memory.gather(below(bits, self.memory.size(self.clock)))
+
+    def _augmented(self, batch: Transitions) -> AugmentedBatch:
+        if self.module is not None:
+            return self.module.augment(batch)
+        reward = batch.reward * self.settings.reward_scale
+        return AugmentedBatch(*batch._replace(reward=reward), self.settings.gamma)
+
+    @torch.no_grad()
+    def _targets(self, batch: AugmentedBatch) -> Tensor:
+        settings = self.settings
+        noise = self.draws.target_noise.at(self.clock)  # (P, B, act)
+        means = forward(self.actor_target.fixed, batch.next_obs).tanh()
+        actions = smoothed_actions(means, noise, settings.target_std, settings.target_clip)
+        values = self._values(self.critic_target, batch.next_obs, actions)
+        values = pessimistic_values(values, settings.twin)  # (P, B)
+        return td_targets(batch.reward, batch.terminated, batch.discount, values)
+
+    def _update_critics(self, batch: AugmentedBatch, targets: Tensor) -> None:
+        values = self._values(self.critic, batch.obs, batch.act, train=True)
+        losses = critic_losses(values, targets)  # (P,)
+        self.critic_adam.step(self.critic.gradients(losses.sum()))
+
+    def _update_actors(self, batch: AugmentedBatch) -> None:
+        means = forward(self.actor.layers, batch.obs).tanh()  # (P, B, act)
+        pairs = torch.cat([batch.obs, means], -1)
+        losses = actor_losses(forward(self._judges, pairs)[..., 0])  # (P,)
+        if self.module is None:
+            gradients, tau = self.actor.gradients(losses.sum()), self.settings.tau
+        else:
+            term = self.module.actor_term(means, batch)  # (P,)
+            gradients = self.module.combine(
+                self.actor.gradients(losses.sum(), retain=True), self.actor.gradients(term.sum())
+            )
+            tau = self.module.tau(self.settings.tau)
+        due = (self.clock - self.learning_starts) % self.settings.delay == 0  # (P,)
+        self.actor_adam.step(gradients, due)
+        with torch.no_grad():
+            move = tau * due[:, None]  # (P, 1)
+            self.actor_target.flat.lerp_(self.actor.flat, move)
+            self.critic_target.flat.lerp_(self.critic.flat, move)
+
+    def _values(self, critic: Stack, obs: Tensor, act: Tensor, *, train: bool = False) -> Tensor:
+        """Values ``(P, C, B)`` of pairs by all critics."""
+        pairs = torch.cat([obs, act], -1)[:, None]  # (P, 1, B, obs + act)
+        pairs = pairs.expand(-1, self.critics, -1, -1).flatten(0, 1)  # (P * C, B, obs + act)
+        values = forward(critic.layers if train else critic.fixed, pairs)  # (P * C, B, 1)
+        return values.view(len(self.members), self.critics, -1)
+
+    # -- state -----------------------------------------------------------------------------------
+
+    def reach(self, step: int) -> None:
+        """Have the random numbers of an update at ``step``; see ``Block.reach``."""
+        self.draws.slots.reach(step)
+        self.draws.target_noise.reach(step)
+
+    def state_dict(self) -> dict[str, Any]:
+        """All but the memory's rows; the tensors are the learner's own, not copies."""
+        return {
+            "clock": self.clock,
+            "networks": {name: getattr(self, name).flat for name in NETWORKS},
+            "actor_adam": self.actor_adam.state_dict(),
+            "critic_adam": self.critic_adam.state_dict(),
+            "module": None if self.module is None else self.module.state_dict(),
+        }
+
+    def load_state_dict(self, state: Mapping[str, Any]) -> None:
+        self.clock.copy_(state["clock"])
+        for name in NETWORKS:
+            getattr(self, name).flat.copy_(state["networks"][name])
+        self.actor_adam.load_state_dict(state["actor_adam"])
+        self.critic_adam.load_state_dict(state["critic_adam"])
+        if self.module is not None:
+            self.module.load_state_dict(state["module"])

@@ -1,0 +1,200 @@
+"""PopulationNeighbors: the stored transitions of P members as keys, searched on their device."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping, Sequence
+from importlib.util import find_spec
+from typing import Any
+
+import torch
+from torch import Tensor
+
+from nearl.metrics import ActionCode, Standardized
+from nearl.neighbors import Neighbors
+from nearl.neighbors.torch_brute import _all_squared, _nearest
+
+Search = Callable[..., tuple[Tensor, Tensor]]
+FIRST_CHECK = 16  # transitions, as in Experience
+
+
+class PopulationNeighbors:
+    """Keys of P rings that are written in lockstep, and their exact nearest neighbors.
+
+    ``kinds`` names each member's metric, "standardized" or "raw". ``write`` and ``nearest`` read
+    everything from tensors that stay where they are, so both can be captured in a CUDA graph.
+    The scale of a standardized metric changes only in ``rescale``, which belongs outside of one;
+    it looks at the data at the same counts as ``Experience``, so the scales are the same.
+    """
+
+    def __init__(
+        self,
+        members: int,
+        capacity: int,
+        obs_dim: int,
+        act_dim: int,
+        *,
+        kinds: str | Sequence[str] = "standardized",
+        device: torch.device | str = "cpu",
+    ) -> None:
+        names = [kinds] * members if isinstance(kinds, str) else list(kinds)
+        if len(names) != members or not set(names) <= {"standardized", "raw"}:
+            raise ValueError(
+                f"kinds must be 'standardized' or 'raw', for each of {members} members; got {kinds}"
+            )
+        self.members, self.capacity, self.dim = members, capacity, obs_dim + act_dim
+        self.device = torch.device(device)
+        self.width = -(-self.dim // 8) * 8  # rows of keys end in zeros
+        self.metrics = [
+            Standardized(obs_dim, ActionCode.box(act_dim)) if name == "standardized" else None
+            for name in names
+        ]
+        self.center = torch.zeros(members, 1, self.width, device=self.device)
+        self.scale = torch.ones(members, 1, self.width, device=self.device)
+        self.keys = torch.zeros(members, capacity, self.width, device=self.device)
+        self.count = torch.zeros(1, dtype=torch.int64, device=self.device)  # stored per ring
+        self._observed, self._next_check = 0, FIRST_CHECK
+        self._search = best_search(self.device)
+
+    # -- inside a CUDA graph ---------------------------------------------------------------------
+
+    @torch.no_grad()
+    def write(self, obs: Tensor, act: Tensor, clock: Tensor) -> None:
+        """Key transition number ``clock``, a tensor counted from 0, as ``Ring.store`` stores it.
+
+        ``obs`` is ``(P, obs_dim)`` and ``act (P, act_dim)``.
+        """
+        slot = torch.remainder(clock, self.capacity).view(1)
+        self.keys.index_copy_(1, slot, self.embed(obs[:, None], act[:, None]))
+        self.count.copy_((clock + 1).clamp(max=self.capacity).view(1))
+
+    @torch.no_grad()
+    def nearest(self, obs: Tensor, act: Tensor, *, rows: Tensor | None = None) -> Neighbors:
+        """The stored transition nearest to each pair ``(P, n, ...)``: distances, slots ``(P, n)``.
+
+        With ``rows (P,)`` only so many of each member's pairs are asked; the other answers mean
+        nothing, but are slots that exist.
+        """
+        return Neighbors(*self._search(self.embed(obs, act), self.keys, self.count, rows))
+
+    def embed(self, obs: Tensor, act: Tensor) -> Tensor:
+        """Keys ``(P, n, width)`` of pairs ``(P, n, ...)``."""
+        blank = obs.new_zeros(*obs.shape[:2], self.width - self.dim)
+        return (torch.cat([obs, act, blank], -1) - self.center) * self.scale
+
+    # -- outside ---------------------------------------------------------------------------------
+
+    def due(self, total: int) -> bool:
+        """Whether ``rescale`` has something to look at once ``total`` transitions are written."""
+        return total >= self._next_check and any(metric is not None for metric in self.metrics)
+
+    @torch.no_grad()
+    def rescale(self, obs: Tensor, act: Tensor, total: int) -> bool:
+        """Let the metrics see what was stored, and make all keys anew where a scale changed.
+
+        ``obs`` and ``act`` are the rings' columns ``(P, capacity, ...)``, ``total`` the transitions
+        ever written to each.
+        """
+        oldest = total - self.capacity
+        if self._observed < oldest:  # the ring went round in between
+            self._observed, self._next_check = oldest, max(self._next_check, oldest)
+        changed = False
+        while self.due(total):
+            until = self._next_check
+            slots = torch.arange(self._observed, until, device=self.device) % self.capacity
+            for p, metric in enumerate(self.metrics):
+                if metric is not None:
+                    metric.observe(obs[p, slots], act[p, slots])
+                    changed |= metric.rescale()
+            self._observed = until
+            # At most half a ring later, so that nothing is overwritten unseen.
+            self._next_check += min(max(16, until // 16), max(1, self.capacity // 2))
+        if changed:
+            self.rebuild(obs, act, total)
+        return changed
+
+    @torch.no_grad()
+    def rebuild(self, obs: Tensor, act: Tensor, total: int) -> None:
+        """Make all keys from the rings' columns, under the metrics as they are."""
+        for p, metric in enumerate(self.metrics):
+            if metric is not None:
+                self.center[p, 0, : self.dim] = metric.center
+                self.scale[p, 0, : self.dim] = (metric.weights / metric.variance).sqrt()
+        stored = min(total, self.capacity)
+        for p in range(self.members):  # one at a time, for the memory this takes
+            rows = torch.cat([obs[p, :stored], act[p, :stored]], -1)
+            shift, scale = self.center[p, :, : self.dim], self.scale[p, :, : self.dim]
+            self.keys[p, :stored, : self.dim] = (rows - shift) * scale
+        self.count.fill_(stored)
+
+    def state_dict(self) -> dict[str, Any]:
+        """The metrics; keys are made from the rings' columns by ``rebuild``."""
+        return {
+            "metrics": [None if metric is None else metric.state_dict() for metric in self.metrics],
+            "observed": self._observed,
+            "next_check": self._next_check,
+        }
+
+    def load_state_dict(
+        self, state: Mapping[str, Any], obs: Tensor, act: Tensor, total: int
+    ) -> None:
+        """Continue from ``state_dict``; nothing is made anew where nothing was different."""
+        before = [metric.count for metric in self.metrics if metric is not None]
+        for metric, saved in zip(self.metrics, state["metrics"], strict=True):
+            if metric is not None:
+                metric.load_state_dict(saved)
+        self._observed, self._next_check = state["observed"], state["next_check"]
+        after = [metric.count for metric in self.metrics if metric is not None]
+        if before != after or int(self.count) != min(total, self.capacity):
+            self.rebuild(obs, act, total)
+
+
+def best_search(device: torch.device) -> Search:
+    """The Triton kernels where they can run, and torch elsewhere."""
+    if device.type == "cuda" and find_spec("triton") is not None:
+        from nearl.neighbors.triton_search import search_triton
+
+        return search_triton
+    return search_torch
+
+
+def search_torch(
+    queries: Tensor, keys: Tensor, count: Tensor, rows: Tensor | None = None, *, budget: int = 2**25
+) -> tuple[Tensor, Tensor]:
+    """What ``search_triton`` answers, in torch: slow, and the same bits.
+
+    Off the CPU nothing depends on the values of tensors, so all of the capacity is looked at.
+    """
+    if queries.device.type == "cpu":
+        return _on_host(queries, keys[:, : int(count)], rows, budget)
+    best = torch.full(queries.shape[:2], torch.inf, dtype=torch.float64, device=queries.device)
+    slots = torch.zeros(queries.shape[:2], dtype=torch.int64, device=queries.device)
+    chunk = max(1, budget // best.numel())
+    for begin in range(0, keys.shape[1], chunk):
+        part = keys[:, begin : begin + chunk]
+        names = torch.arange(begin, begin + part.shape[1], device=queries.device)
+        squares = _all_squared(queries, part)  # (P, Q, chunk)
+        squares = torch.where(names < count, squares, torch.inf)
+        lowest = squares.amin(-1)
+        at = torch.where(squares == lowest[..., None], names, keys.shape[1]).amin(-1)
+        nearer = lowest < best
+        best, slots = torch.where(nearer, lowest, best), torch.where(nearer, at, slots)
+    return best.sqrt().float(), slots
+
+
+def _on_host(
+    queries: Tensor, keys: Tensor, rows: Tensor | None, budget: int
+) -> tuple[Tensor, Tensor]:
+    """One member after the other, each for its own number of rows."""
+    squares = torch.zeros(queries.shape[:2], dtype=torch.float64)
+    slots = torch.zeros(queries.shape[:2], dtype=torch.int64)
+    for p, asked in enumerate([queries.shape[1]] * len(queries) if rows is None else rows.tolist()):
+        if asked == 0:
+            continue
+        squares[p, :asked] = torch.inf
+        chunk = max(1024, budget // asked)
+        for begin in range(0, keys.shape[1], chunk):
+            found, at = _nearest(queries[p, :asked], keys[p, begin : begin + chunk], 1)
+            nearer = found[:, 0] < squares[p, :asked]
+            squares[p, :asked] = torch.where(nearer, found[:, 0], squares[p, :asked])
+            slots[p, :asked] = torch.where(nearer, at[:, 0] + begin, slots[p, :asked])
+    return squares.sqrt().float(), slots

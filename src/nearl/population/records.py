@@ -1,0 +1,103 @@
+"""Records: the evaluations of a population, in eval.csv and TensorBoard as they come."""
+
+from __future__ import annotations
+
+import csv
+import os
+from collections.abc import Sequence
+from pathlib import Path
+from typing import Any
+
+from nearl.envs.base import Floats
+from nearl.population.members import MemberSettings, arm, flat_settings, swept
+from nearl.saving import write_atomically
+
+COLUMNS = ("member", "algo", "seed", "step", "mean_return", "std_return")
+
+
+class Records:
+    """Rows of all evaluations up to ``step``; later ones in the folder will come again."""
+
+    def __init__(
+        self, members: Sequence[MemberSettings], folder: Path | None, *, step: int = -1
+    ) -> None:
+        self.members, self.folder = members, folder
+        self.swept = swept(members)
+        self.arms = [arm(member, self.swept) for member in members]
+        self.columns = [*COLUMNS, *self.swept]
+        self.rows: list[dict[str, Any]] = []
+        self._board: Any = None
+        if folder is not None:
+            self.file = folder / "eval.csv"
+            self.rows = [row for row in read_rows(self.file) if row["step"] <= step]
+            text = "".join(map(self._line, [dict(zip(self.columns, self.columns, strict=True))]))
+            text += "".join(map(self._line, self.rows))
+            write_atomically(self.file, lambda file: file.write(text.encode()))
+            self._board = _writer(folder / "tensorboard", step + 1)
+
+    def add(self, step: int, means: Floats, stds: Floats) -> list[dict[str, Any]]:
+        """Take in the members' returns ``(P,)`` of the evaluation at ``step``."""
+        rows: list[dict[str, Any]] = [
+            dict(zip(COLUMNS, (i, m.algo, m.seed, step, _round(mean), _round(std)), strict=True))
+            | {name: flat_settings(m)[name] for name in self.swept}
+            for i, (m, mean, std) in enumerate(zip(self.members, means, stds, strict=True))
+        ]
+        self.rows += rows
+        if self.folder is not None:
+            with open(self.file, "a", newline="") as file:
+                file.write("".join(map(self._line, rows)))
+                file.flush()
+                os.fsync(file.fileno())
+            for row, name in zip(rows, self.arms, strict=True):
+                tag = f"eval/{name.replace(' ', '_')}/member_{row['member']}_seed_{row['seed']}"
+                self._board.add_scalar(tag, row["mean_return"], step)
+            for name in dict.fromkeys(self.arms):
+                own = [r["mean_return"] for r, n in zip(rows, self.arms, strict=True) if n == name]
+                self._board.add_scalar(f"arms/{name.replace(' ', '_')}", sum(own) / len(own), step)
+        return rows
+
+    def speed(self, step: int, agent_steps_per_s: float) -> None:
+        if self._board is not None:
+            self._board.add_scalar("time/agent_steps_per_s", agent_steps_per_s, step)
+            self._board.flush()
+
+    def last(self) -> dict[str, list[float]]:
+        """The returns of every arm's members in the last evaluation."""
+        found: dict[str, list[float]] = {name: [] for name in self.arms}
+        for row in self.rows[-len(self.members) :]:
+            found[self.arms[row["member"]]].append(row["mean_return"])
+        return found
+
+    def close(self) -> None:
+        if self._board is not None:
+            self._board.close()
+
+    def _line(self, row: dict[str, Any]) -> str:
+        return ",".join(_cell(row[name]) for name in self.columns) + "\n"
+
+
+def read_rows(file: Path) -> list[dict[str, Any]]:
+    """The complete rows of an eval.csv, with numbers as numbers."""
+    if not file.exists():
+        return []
+    lines = file.read_text().split("\n")[:-1]  # the last one has no end if writing was cut off
+    rows: list[dict[str, Any]] = list(csv.DictReader(lines))
+    for row in rows:
+        row |= {name: int(row[name]) for name in ("member", "seed", "step")}
+        row |= {name: float(row[name]) for name in ("mean_return", "std_return")}
+    return rows
+
+
+def _round(value: float) -> float:
+    return float(f"{value:.6g}")
+
+
+def _cell(value: Any) -> str:
+    text = f"{value:.6g}" if isinstance(value, float) else str(value)
+    return f'"{text}"' if "," in text else text
+
+
+def _writer(folder: Path, step: int) -> Any:
+    from torch.utils.tensorboard import SummaryWriter
+
+    return SummaryWriter(str(folder), purge_step=step or None)

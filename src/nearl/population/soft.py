@@ -1,0 +1,338 @@
+"""PopulationSoft: the soft nearest-neighbor update of P members at once, as ``SoftNN`` is of one.
+
+    soft = PopulationSoft(ring, neighbors, configs, clock=clock, policy=policy, gamma=0.99)
+    ring.store(row, clock), clock.add_(1)                  # the trainer's, as before
+    phase = soft.step(total, ended)                        # on the host, outside of graphs
+    soft.prepare(); batch = soft.augment(batch)            # graphs of this phase, from here on
+
+Shapes are fixed and nothing waits for the device. What a graph has to contain depends on the
+``phase`` alone.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import replace
+from typing import TYPE_CHECKING, Any, NamedTuple
+
+import numpy as np
+import torch
+from numpy.typing import NDArray
+from torch import Tensor
+
+from nearl.losses import gaussian_log_prob, shaped_errors, shifted_rewards, td_policy_losses
+from nearl.memory import Transitions
+from nearl.population.neighbors import PopulationNeighbors
+from nearl.population.networks import forward
+from nearl.population.ring import Ring
+from nearl.soft_config import SoftNNConfig
+from nearl.soft_update import AugmentedBatch
+
+if TYPE_CHECKING:
+    from nearl.population.learner import Learner
+
+Policy = Callable[[Tensor], Tensor]  # (P, n, obs) -> (P, n, act), noise-free
+
+
+class Phase(NamedTuple):
+    """Which parts are at work for some member: graphs captured in another phase do not fit."""
+
+    newest: bool  # transitions are valued as they are stored
+    batch: bool  # sampled batches are valued
+    shift: bool  # errors shift rewards
+    actor: bool  # the actor has the term
+
+
+class PopulationSoft:
+    """Nearest-neighbor errors of stored transitions and the terms they add to both losses.
+
+    ``configs`` holds the members' settings, None for a member without the module. ``clock`` is
+    the tensor that counts stored transitions, ``policy`` what rollouts follow.
+    """
+
+    def __init__(
+        self,
+        ring: Ring,
+        neighbors: PopulationNeighbors,
+        configs: Sequence[SoftNNConfig | None],
+        *,
+        clock: Tensor,
+        policy: Policy,
+        gamma: float | Sequence[float] = 0.99,
+    ) -> None:
+        of = [SoftNNConfig(weight=0.0) if config is None else config for config in configs]
+        self.horizon = check(of, ring.members)
+        self.ring, self.neighbors, self.clock, self.policy = ring, neighbors, clock, policy
+
+        def column(values: Sequence[float], *shape: int) -> Tensor:
+            return torch.tensor(values, dtype=torch.float32, device=clock.device).view(-1, *shape)
+
+        self.gamma = column([gamma] * len(of) if isinstance(gamma, float) else list(gamma), 1)
+        self.scale = column([c.reward_scale for c in of], 1)
+        # Errors are linear in rewards and L, so rewards need not be stored a second time, scaled.
+        bonus = [float(c.lipschitz) / c.reward_scale if c.weight > 0 else 0.0 for c in of]
+        self.bonus = column(bonus, 1)
+        self.negative = column([c.negative_scale for c in of], 1)
+        self.clip = column([c.error_clip or math.inf for c in of], 1)
+        self.positive = column([c.keep == "positive" for c in of], 1) > 0
+        self.std = column([c.actor_std for c in of], 1, 1)
+        self.share = column([1.0 if c.log_prob == "sum" else 1.0 / ring.act_dim for c in of], 1)
+        self.grad_clip = column([c.grad_clip or math.inf for c in of])
+        self.tau_nn = column([math.nan if c.tau_nn is None else c.tau_nn for c in of], 1)
+        self.weights = PopulationWeights(of, device=clock.device)
+
+    @property
+    def phase(self) -> Phase:
+        return self.weights.phase
+
+    def step(self, total: int, ended: NDArray[np.bool_], *, counted: bool = True) -> Phase:
+        """After ``total`` transitions were stored, the last of which ``ended (P,)`` episodes.
+
+        Counts the step towards the weights, if it is to be ``counted``, and keeps the metrics.
+        """
+        if self.neighbors.due(total):
+            self.neighbors.rescale(self.ring.column("obs"), self.ring.column("act"), total)
+        return self.weights.advance(ended, counted=counted)
+
+    @torch.no_grad()
+    def prepare(self) -> None:
+        """Make the newest transition searchable and, where ``refresh="step"``, value it.
+
+        To be called once after every stored transition, also where no update follows.
+        """
+        newest = torch.remainder((self.clock - 1).clamp(min=0), self.ring.capacity)
+        batch = self.ring.gather(newest.expand(self.ring.members, 1))
+        self.neighbors.write(batch.obs[:, 0], batch.act[:, 0], (self.clock - 1).clamp(min=0))
+        if self.phase.newest:
+            self._renew(batch, self.weights.newest)
+
+    # -- errors ----------------------------------------------------------------------------------
+
+    @torch.no_grad()
+    def td_errors(self, batch: Transitions, who: Tensor) -> Tensor:
+        """r + gamma V(s', H' - 1) - V(s, H') of stored transitions ``(P, B)``.
+
+        Only of the members in ``who (P, 1)``; the others' numbers mean nothing. After the first
+        search all states are next states of stored transitions, and both values are sums along
+        walks from one to the next: from the nearest neighbor of (s, policy(s)), and from the
+        transition itself. Where these are the same, the error is -L d and no walk is needed.
+        """
+        ring, policy = self.ring, self.policy
+        asked = who[:, 0] * batch.slots.shape[1]  # (P,) rows
+        distances, first = self.neighbors.nearest(batch.obs, policy(batch.obs), rows=asked)
+        neighbor = ring.gather(first)
+        apart = who & (first != batch.slots)
+        walk = torch.cat([first, batch.slots], 1)  # (P, 2 B)
+        active = torch.cat([apart & ~neighbor.terminated, apart & ~batch.terminated], 1)
+        value = torch.zeros(walk.shape, device=walk.device)
+        discount = self.gamma
+        for _ in range(self.horizon - 1):
+            far, walk = self._follow(walk, active)
+            after = ring.gather(walk)
+            gain = discount * (after.reward + self.bonus * far)
+            value = torch.where(active, value + gain, value)
+            active = active & ~after.terminated
+            discount = discount * self.gamma
+        behind, ahead = value.chunk(2, 1)
+        errors: Tensor = batch.reward - neighbor.reward - self.bonus * distances
+        return (errors + (ahead - behind)) * self.scale
+
+    def _follow(self, walk: Tensor, active: Tensor) -> tuple[Tensor, Tensor]:
+        """Distances and slots of the successors of ``walk``, each different one searched once."""
+        names, inverse, rows = distinct(walk, active, self.ring.capacity)
+        states = self.ring.gather(names).next_obs
+        distances, slots = self.neighbors.nearest(states, self.policy(states), rows=rows)
+        return distances.gather(1, inverse), slots.gather(1, inverse)
+
+    def _renew(self, batch: Transitions, who: Tensor) -> Tensor:
+        """Find the errors of the members in ``who`` and store them; those stored now."""
+        errors = torch.where(who, self.td_errors(batch, who), batch.td_error)
+        self.ring.column("td_error").scatter_(1, batch.slots, errors)
+        return errors
+
+    # -- the terms -------------------------------------------------------------------------------
+
+    @torch.no_grad()
+    def augment(self, batch: Transitions) -> AugmentedBatch:
+        """The batch with what its critic's target is made of, and its errors as they are used.
+
+        Where ``refresh="batch"``, errors are found anew first, and stored.
+        """
+        stored = self._renew(batch, self.weights.batch) if self.phase.batch else batch.td_error
+        errors = shaped_errors(stored, negative_scale=self.negative).clamp(-self.clip, self.clip)
+        errors = torch.where(self.positive & ~(stored > 0), torch.nan, errors)
+        reward = batch.reward * self.scale
+        if self.phase.shift:
+            reward = shifted_rewards(reward, errors, self.weights.supervision)
+        return AugmentedBatch(*batch._replace(reward=reward, td_error=errors), self.gamma)
+
+    def actor_term(self, means: Tensor, batch: AugmentedBatch) -> Tensor:
+        """The TD-error policy loss ``(P,)`` of the actors' actions ``means (P, B, A)``."""
+        log_probs = gaussian_log_prob(means, batch.act, self.std) * self.share
+        return td_policy_losses(log_probs, batch.td_error.nan_to_num(0.0))
+
+    @torch.no_grad()
+    def combine(self, base: Tensor, term: Tensor) -> Tensor:
+        """Actor gradients ``(P, n)`` from those of the base loss and of the term."""
+        weight = (self.weights.term * self.clip_factors([term]))[:, None]
+        both = self.weights.base[:, None] * base + weight * term
+        return torch.where(weight > 0, both, base)
+
+    @torch.no_grad()
+    def clip_factors(self, gradients: Sequence[Tensor]) -> Tensor:
+        """What brings each member's gradient of the term, parts ``(P, ...)``, to its clip, (P,)."""
+        squares = [gradient.flatten(1).square().sum(1) for gradient in gradients]
+        norms = torch.stack(squares).sum(0).sqrt()
+        return (self.grad_clip / (norms + 1e-6)).clamp(max=1.0)
+
+    def tau(self, tau: Tensor) -> Tensor:
+        """The target networks' steps ``(P, 1)``: ``tau_nn`` while a weight is on."""
+        return torch.where(self.weights.on & ~self.tau_nn.isnan(), self.tau_nn, tau)
+
+    # -- state -----------------------------------------------------------------------------------
+
+    def state_dict(self) -> dict[str, Any]:
+        """Counters and metrics; errors and transitions belong to the ring."""
+        return {"weights": self.weights.state_dict(), "neighbors": self.neighbors.state_dict()}
+
+    def load_state_dict(self, state: Mapping[str, Any]) -> None:
+        """Continue from ``state_dict``, once ring and clock have been restored."""
+        self.weights.load_state_dict(state["weights"])
+        columns = self.ring.column("obs"), self.ring.column("act")
+        self.neighbors.load_state_dict(state["neighbors"], *columns, int(self.clock))
+
+
+class PopulationWeights:
+    """The weights of all members over time: ``WeightSchedule`` and ``SoftNN``'s rules in arrays.
+
+    Counts are kept on the host. Weights are in tensors, written only when they change: ``on``,
+    ``newest``, ``batch`` (bool) and ``supervision`` are ``(P, 1)``, ``base`` and ``term (P,)``.
+    """
+
+    def __init__(self, configs: Sequence[SoftNNConfig], *, device: torch.device | str) -> None:
+        def array(values: Sequence[float | None], missing: float) -> NDArray[np.float64]:
+            return np.array([missing if v is None else float(v) for v in values])
+
+        self.start = array([c.weight for c in configs], 0.0)
+        self.decay = array([c.decay for c in configs], 0.0)
+        self.cutoff = array([c.cutoff for c in configs], math.inf)
+        self.threshold = array([c.threshold for c in configs], 0.0)
+        self.critic = array([c.critic_weight for c in configs], math.nan)
+        self.actor = array([c.actor_weight for c in configs], math.nan)
+        self.by_step = np.array([c.unit == "step" for c in configs])
+        self.per_batch = np.array([c.refresh == "batch" for c in configs])
+        self.steps = np.zeros(len(configs), np.int64)
+        self.episodes = np.zeros(len(configs), np.int64)
+        self._weight = np.full(len(configs), np.nan)  # as they are in the tensors
+        self._before = np.zeros(len(configs), np.bool_)
+        self._floats = torch.zeros(3, len(configs), device=device)
+        self._flags = torch.zeros(3, len(configs), dtype=torch.bool, device=device)
+        self.on, self.newest, self.batch = self._flags[:, :, None]
+        self.supervision, self.base, self.term = self._floats[0][:, None], *self._floats[1:]
+        self.phase = self._set(self.weight() > 0)
+
+    def weight(self) -> NDArray[np.float64]:
+        """alpha of every member, 0 once its rollouts have stopped."""
+        k = np.where(self.by_step, self.steps, self.episodes)
+        weight = self.start * (1.0 - self.decay) ** k
+        return np.where((k < self.cutoff) & (weight >= self.threshold), weight, 0.0)
+
+    def advance(self, ended: NDArray[np.bool_], *, counted: bool = True) -> Phase:
+        """Count a step of every member and the episodes that ended."""
+        if counted:
+            self.steps += 1
+            self.episodes += ended
+        self.phase = self._set(self._weight > 0)
+        return self.phase
+
+    def _set(self, before: NDArray[np.bool_]) -> Phase:
+        """Bring the tensors up to date; ``before`` says who values the newest transition."""
+        weight = self.weight()
+        if np.array_equal(weight, self._weight) and np.array_equal(before, self._before):
+            return self.phase
+        self._weight, self._before = weight, before
+        on = weight > 0
+        blend = np.where(self.start > 0, np.maximum(weight, self.threshold), 0.0)
+        plain = np.isnan(self.critic) | ((self.critic > 0) & ~on)
+        supervision = np.where(plain, blend, self.critic / (1.0 + self.critic))
+        base = np.where(on & np.isnan(self.actor), 1.0 - weight, 1.0)
+        term = np.where(on, np.where(np.isnan(self.actor), weight, self.actor), 0.0)
+        newest, batch = before & ~self.per_batch, on & self.per_batch
+        self._floats.copy_(torch.from_numpy(np.stack([supervision, base, term])))
+        self._flags.copy_(torch.from_numpy(np.stack([on, newest, batch])))
+        return Phase(*(bool(some.any()) for some in (newest, batch, supervision > 0, term > 0)))
+
+    def state_dict(self) -> dict[str, Any]:
+        return {"steps": self.steps.copy(), "episodes": self.episodes.copy()}
+
+    def load_state_dict(self, state: Mapping[str, Any]) -> None:
+        self.steps, self.episodes = state["steps"].copy(), state["episodes"].copy()
+        self.phase = self._set(self.weight() > 0)
+
+
+def module_of(learner: Learner) -> PopulationSoft:
+    """The module of a learner's members: ``Learner(..., module=module_of)``."""
+    members, ring = learner.members, learner.memory
+    configs = [m.nn if m.uses_neighbors else replace(m.nn, weight=0.0) for m in members]
+    online = torch.tensor([c.policy == "online" for c in configs], device=learner.device)
+    some, every = bool(online.any()), bool(online.all())
+
+    def policy(obs: Tensor) -> Tensor:
+        if every:
+            return forward(learner.actor.fixed, obs).tanh()
+        actions = forward(learner.actor_target.fixed, obs).tanh()
+        if some:
+            current = forward(learner.actor.fixed, obs).tanh()
+            actions = torch.where(online[:, None, None], current, actions)
+        return actions
+
+    neighbors = PopulationNeighbors(
+        len(members),
+        ring.capacity,
+        ring.obs_dim,
+        ring.act_dim,
+        kinds=[str(c.metric) if c.weight > 0 else "raw" for c in configs],
+        device=learner.device,
+    )
+    gamma = [m.gamma for m in members]
+    return PopulationSoft(ring, neighbors, configs, clock=learner.clock, policy=policy, gamma=gamma)
+
+
+def distinct(slots: Tensor, active: Tensor, capacity: int) -> tuple[Tensor, Tensor, Tensor]:
+    """The different active slots of each row come first; where each went; how many there are.
+
+    ``names (P, n)``, ``inverse (P, n)`` and ``rows (P,)`` such that ``names`` gathered by
+    ``inverse`` gives ``slots`` where active; beyond ``rows``, names are slot 0.
+    """
+    ordered, order = torch.where(active, slots, capacity).sort(1)  # the inactive come last
+    fresh = torch.ones_like(active)
+    fresh[:, 1:] = ordered[:, 1:] != ordered[:, :-1]
+    rank = fresh.cumsum(1) - 1
+    names = torch.zeros_like(slots).scatter_(1, rank, ordered % capacity)
+    inverse = torch.empty_like(slots).scatter_(1, order, rank)
+    return names, inverse, (fresh & (ordered < capacity)).sum(1)
+
+
+def check(configs: Sequence[SoftNNConfig], members: int) -> int:
+    """Refuse settings that a population cannot follow; the horizon of those that use it."""
+    if len(configs) != members:
+        raise ValueError(f"{len(configs)} settings of the NN module given for {members} members")
+    using = [(i, config) for i, config in enumerate(configs) if config.weight > 0]
+    for i, config in using:
+        for name, wanted in (("neighbors", 1), ("policy_noise", 0), ("per_episode", None)):
+            if getattr(config, name) != wanted:
+                raise ValueError(
+                    f"a population needs {name}={wanted}, got {getattr(config, name)!r} for member "
+                    f"{i}: train it as one agent of nearl.agents"
+                )
+        if isinstance(config.lipschitz, str):
+            raise ValueError(
+                f"a population needs L as a number, got {config.lipschitz!r} for member {i}"
+            )
+    horizons = {config.horizon for _, config in using}
+    if len(horizons) > 1:
+        raise ValueError(
+            f"horizon (H') must be equal throughout a population, got {sorted(horizons)}"
+        )
+    return horizons.pop() if horizons else 1

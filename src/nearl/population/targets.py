@@ -1,0 +1,34 @@
+"""TD3's and DDPG's targets and losses of all members as pure functions; ``C`` is critics."""
+
+from __future__ import annotations
+
+import torch
+from torch import Tensor
+
+
+def smoothed_actions(means: Tensor, noise: Tensor, std: Tensor, clip: Tensor) -> Tensor:
+    """Target actions ``(P, B, act)`` with clipped noise; ``std`` and ``clip`` are ``(P, 1)``."""
+    std, clip = std[..., None], clip[..., None]
+    return (means + torch.clamp(noise * std, -clip, clip)).clamp(-1.0, 1.0)
+
+
+def pessimistic_values(values: Tensor, twin: Tensor) -> Tensor:
+    """``(P, C, B)`` to ``(P, B)``: the smallest where ``twin (P, 1)`` is true, else the first."""
+    return torch.where(twin, values.amin(1), values[:, 0])
+
+
+def td_targets(
+    reward: Tensor, terminated: Tensor, discount: float | Tensor, values: Tensor
+) -> Tensor:
+    """``r + discount * v`` of transitions ``(P, B)`` that did not terminate, else ``r``."""
+    return torch.where(terminated, reward, reward + discount * values)
+
+
+def critic_losses(values: Tensor, targets: Tensor) -> Tensor:
+    """Mean squared errors of values ``(P, C, B)``, summed over critics: ``(P,)``."""
+    return (values - targets[:, None]).square().mean(-1).sum(-1)
+
+
+def actor_losses(values: Tensor) -> Tensor:
+    """Minus the mean value ``(P,)`` of the actor's own actions ``(P, B)``."""
+    return -values.mean(-1)

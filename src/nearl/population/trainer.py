@@ -1,0 +1,287 @@
+"""Population: many agents trained in lockstep, with evaluations and checkpoints."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Callable, Sequence
+from os import PathLike
+from pathlib import Path
+from typing import Any, Self
+
+import numpy as np
+import torch
+from numpy.typing import NDArray
+
+from nearl.algorithms import check_device
+from nearl.envs import StepResult
+from nearl.population.checkpoint import Checkpoints
+from nearl.population.engine import PlainEngine
+from nearl.population.estimate import check_fits
+from nearl.population.evaluation import TRAINING, Evaluation, environments, plan
+from nearl.population.folder import PopulationSettings, read_settings, write_settings
+from nearl.population.learner import Learner
+from nearl.population.members import MemberSettings, check_members
+from nearl.population.module import NeighborModule
+from nearl.population.records import Records
+from nearl.population.table import LiveTable
+
+Module = Callable[[Learner], NeighborModule]
+
+
+class Population:
+    """``members`` trained for ``steps`` steps each, one simulation per member.
+
+    With a folder ``out``, evaluations go to ``out/eval.csv`` and TensorBoard, and the population
+    continues from the folder's checkpoint where there is one. ``threads`` is how many step
+    simulations, ``tf32`` whether matrix products on a GPU may round to it.
+    """
+
+    def __init__(
+        self,
+        env_id: str,
+        members: Sequence[MemberSettings],
+        *,
+        steps: int,
+        device: str = "auto",
+        threads: int | None = None,
+        eval_every: int = 10_000,
+        eval_episodes: int = 5,
+        out: str | PathLike[str] | None = None,
+        checkpoint_minutes: float = 10.0,
+        table: bool = True,
+        tf32: bool = True,
+        module: Module | None = None,
+    ) -> None:
+        self.members = members = check_members(members)
+        self.settings = PopulationSettings(env_id, tuple(members), steps, eval_every, eval_episodes)
+        if any(member.uses_neighbors for member in members) and module is None:
+            raise ValueError("members with nn.weight above 0 need a module for their neighbors")
+        self.env_id, self.steps, self.threads = env_id, steps, threads
+        self.checkpoint_minutes, self.table = checkpoint_minutes, table
+        if check_device(device) == "auto":
+            device = "cuda" if torch.cuda.is_available() else "cpu"
+        self.device = torch.device(device)
+        self.env = environments(env_id, members, key=(TRAINING,), threads=threads)
+        self._plan_evaluations()
+        self.folder = None if out is None else Path(out)
+        self._checkpoints = None if self.folder is None else Checkpoints(self.folder)
+        state = None if self._checkpoints is None else self._checkpoints.read()
+        capacity = min(members[0].buffer_size, max(steps, state["step"] if state else 0))
+        check_fits(
+            members[0],
+            len(members),
+            self.env.observation_dim,
+            self.env.action_dim,
+            capacity=capacity,
+            critics=2 if any(member.twin for member in members) else 1,
+            device=self.device,
+        )
+        if self.folder is not None:
+            write_settings(self.folder, self.settings)
+        self.learner = Learner(
+            members,
+            self.env.observation_dim,
+            self.env.action_dim,
+            capacity=capacity,
+            device=self.device,
+            module=module,
+        )
+        self.engine = self._make_engine(tf32)
+        self._rows = np.full((len(members), self.learner.memory.width), np.nan, np.float32)
+        self.evaluation: Evaluation | None = None
+        self._eval_actions: NDArray[Any] | None = None
+        self.step, self.evaluated = 0, -1  # steps made, and the step of the last evaluation done
+        self.episodes = np.zeros(len(members), np.int64)  # finished, of every member
+        if state is None:
+            self.obs = self.env.reset()  # (P, obs)
+            self.actions = self.engine.begin(0, self.obs)  # (P, act), within [-1, 1]
+        else:
+            self._restore(state)
+        self.records = Records(members, self.folder, step=self.evaluated)
+
+    @classmethod
+    def load(cls, folder: str | PathLike[str], **changes: Any) -> Self:
+        """The population in a folder, as of its last checkpoint."""
+        settings = read_settings(Path(folder))
+        return cls(**(vars(settings) | {"out": folder} | changes))
+
+    def _plan_evaluations(self) -> None:
+        settings, limit = self.settings, self.env.max_episode_steps
+        self._lanes, self._eval_steps = 1, 1
+        if settings.eval_episodes:
+            if limit is None:
+                raise ValueError(
+                    f"{self.env_id} has no time limit, so a greedy episode may never end: register "
+                    "it with max_episode_steps, or set eval_episodes=0"
+                )
+            self._lanes, self._eval_steps = plan(settings.eval_episodes, limit, settings.eval_every)
+
+    def _make_engine(self, tf32: bool) -> PlainEngine:
+        if self.device.type == "cuda":
+            from nearl.population.graphs import GraphEngine
+
+            return GraphEngine(self.learner, self._lanes, tf32=tf32)
+        return PlainEngine(self.learner, self._lanes)
+
+    # -- training --------------------------------------------------------------------------------
+
+    @property
+    def done(self) -> bool:
+        """Whether all steps have been made and evaluated."""
+        return self.step >= self.steps and self.evaluation is None
+
+    def train(
+        self,
+        *,
+        minutes: float | None = None,
+        on_evaluation: Callable[[list[dict[str, Any]]], None] = lambda rows: None,
+    ) -> bool:
+        """Train to the end, or for so many minutes; returns whether it is the end.
+
+        ``on_evaluation`` gets the rows of each evaluation. Another call goes on.
+        """
+        self._report = on_evaluation
+        begun, at_start = time.monotonic(), self.step
+        saved = begun
+        title = f"{len(self.members)} members on {self.env_id}"
+        with LiveTable(self.records, title=title, steps=self.steps, on=self.table) as table:
+            while not self.done:
+                if self.step < self.steps:
+                    self._advance()
+                else:
+                    self._finish_evaluation()
+                now = time.monotonic()
+                speed = (self.step - at_start) * len(self.members) / max(now - begun, 1e-9)
+                table.show(self.step, speed)
+                if minutes is not None and now - begun >= 60 * minutes:
+                    break
+                if now - saved >= 60 * self.checkpoint_minutes:
+                    self.save()
+                    saved = time.monotonic()
+            self.save()
+            if self.step > at_start:
+                self.records.speed(self.step, speed)
+                table.show(self.step, speed, now=True)
+        return self.done
+
+    def _advance(self) -> None:
+        """One step of every member. The update runs beside the simulations, where it can."""
+        if self.learner.updates(self.step):
+            self.engine.update(self.step)
+        result = self.env.step(self._scaled(self.actions))
+        self._fill_rows(result)
+        ended = result.terminated | result.truncated
+        self.episodes += ended
+        self.obs = self.env.reset_done(ended) if ended.any() else result.obs
+        if self.evaluation is not None:
+            self._evaluate()
+        self.step += 1
+        every, episodes = self.settings.eval_every, self.settings.eval_episodes
+        if episodes and self.step % every == 0:
+            while self.evaluation is not None:  # not expected: the plan leaves enough time
+                self._finish_evaluation()
+            self._begin_evaluation()
+        self.actions, self._eval_actions = self.engine.exchange(
+            self.step,
+            self._rows,
+            self.obs,
+            None if self.evaluation is None else self.evaluation.obs,
+        )
+
+    def _fill_rows(self, result: StepResult) -> None:
+        """The transitions as the memory keeps them; numbers that are not finite are refused."""
+        rows, places = self._rows, self.learner.memory.places
+        rows[:, places["obs"]], rows[:, places["act"]] = self.obs, self.actions
+        rows[:, places["reward"]] = result.reward[:, None]
+        rows[:, places["next_obs"]] = result.obs
+        rows[:, places["terminated"]] = result.terminated[:, None]
+        rows[:, places["truncated"]] = result.truncated[:, None]
+        if not np.isfinite(rows[:, :-1]).all():
+            member = int(np.argmin(np.isfinite(rows[:, :-1]).all(1)))
+            raise ValueError(
+                f"{self.env_id} gave member {member} (seed {self.members[member].seed}) the reward "
+                f"{result.reward[member]} and observation {result.obs[member]} after {self.step} "
+                "steps: only finite numbers can be stored; check the environment"
+            )
+
+    def _scaled(self, actions: NDArray[Any]) -> NDArray[Any]:
+        """Actions within [-1, 1] as the environment takes them."""
+        low, high = self.env.action_low, self.env.action_high
+        scaled: NDArray[Any] = low + 0.5 * (actions + 1.0) * (high - low)
+        return scaled
+
+    # -- evaluation ------------------------------------------------------------------------------
+
+    def _begin_evaluation(self) -> None:
+        self.engine.take_snapshot()
+        self.evaluation = self._make_evaluation(self.step)
+
+    def _make_evaluation(self, step: int) -> Evaluation:
+        return Evaluation(
+            self.env_id,
+            self.members,
+            step,
+            episodes=self.settings.eval_episodes,
+            lanes=self._lanes,
+            threads=self.threads,
+        )
+
+    def _evaluate(self) -> None:
+        """The evaluation's share of a training step."""
+        evaluation = self.evaluation
+        assert evaluation is not None
+        for _ in range(self._eval_steps):
+            if self._eval_actions is None:
+                self._eval_actions = self.engine.greedy(evaluation.obs)
+            evaluation.advance(self._scaled(self._eval_actions))
+            self._eval_actions = None
+            if evaluation.done:
+                rows = self.records.add(evaluation.step, *evaluation.result())
+                self.evaluated, self.evaluation = evaluation.step, None
+                self._report(rows)
+                return
+
+    def _finish_evaluation(self) -> None:
+        """Steps of an evaluation without training."""
+        if self.evaluation is not None:
+            self._evaluate()
+
+    # -- saving ----------------------------------------------------------------------------------
+
+    def save(self) -> None:
+        """Write a checkpoint to the folder, if there is one."""
+        if self._checkpoints is None:
+            return
+        self.engine.synchronize()
+        pending = None if self.evaluation is None else self.evaluation.state()
+        state = {
+            "step": self.step,
+            "evaluated": self.evaluated,
+            "episodes": self.episodes,
+            "obs": self.obs,
+            "actions": self.actions,
+            "eval_actions": self._eval_actions,
+            "env": self.env.state(),
+            "evaluation": pending,
+        }
+        self._checkpoints.write(self.learner, self.step, state)
+
+    def _restore(self, state: dict[str, Any]) -> None:
+        assert self._checkpoints is not None
+        self._checkpoints.load(self.learner, state)
+        self.step, self.evaluated = state["step"], state["evaluated"]
+        self.episodes, self.obs, self.actions = state["episodes"], state["obs"], state["actions"]
+        self.env.restore(state["env"])
+        self._eval_actions = state["eval_actions"]
+        if state["evaluation"] is not None:
+            self.evaluation = self._make_evaluation(state["evaluation"]["step"])
+            self.evaluation.restore(state["evaluation"])
+
+    # -- members ---------------------------------------------------------------------------------
+
+    def member(self, i: int, *, replay: bool = True, env: Any = None) -> Any:
+        """Member ``i`` as an agent of SB3's kind, to evaluate, save, film or train on."""
+        from nearl.population.agents import member_agent
+
+        self.engine.synchronize()
+        return member_agent(self, i, replay=replay, env=env)

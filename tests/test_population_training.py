@@ -1,0 +1,362 @@
+"""Whole populations: training, evaluation, interruption, and their members as single agents."""
+
+import csv
+import os
+import signal
+import subprocess
+import sys
+import textwrap
+import time
+
+import gymnasium as gym
+import numpy as np
+import pytest
+import torch
+from rich.console import Console
+from stable_baselines3 import DDPG, TD3
+
+from nearl import NNDDPG, NNTD3
+from nearl.evaluation import evaluate
+from nearl.population import MemberSettings, Population, estimate, settings_from_preset
+from nearl.population.evaluation import Evaluation, plan
+from nearl.population.records import Records, read_rows
+from nearl.population.table import LiveTable, clock
+
+SMALL = {"net_arch": (16, 12), "batch_size": 32, "buffer_size": 300, "learning_starts": 50}
+OPTIONS = {"steps": 450, "eval_every": 150, "eval_episodes": 2, "device": "cpu", "table": False}
+
+
+def member(algo="td3", seed=0, **changes):
+    return MemberSettings(algo=algo, seed=seed, **(SMALL | changes))
+
+
+MIXED = [
+    member("td3", 0),
+    member("ddpg", 0, learning_rate=3e-3),
+    member("nntd3", 1, nn={"weight": 0.0, "reward_scale": 0.1}, policy_delay=3),
+]
+
+
+def population(out=None, env="Pendulum-v1", members=MIXED, **changes):
+    return Population(env, members, out=out, **(OPTIONS | changes))
+
+
+def state(population):
+    learner = population.learner
+    tensors = {name: getattr(learner, name).flat for name in ("actor", "critic", "critic_target")}
+    tensors |= {"adam": learner.actor_adam.second, "steps": learner.actor_adam.steps}
+    return tensors | {"memory": learner.memory.data[..., :-1]}
+
+
+def same(first, second):
+    a, b = state(first), state(second)
+    return all(torch.equal(a[name], b[name]) for name in a) and (first.obs == second.obs).all()
+
+
+@pytest.fixture(scope="module")
+def whole(tmp_path_factory):
+    """A population trained without interruption."""
+    trained = population(tmp_path_factory.mktemp("whole"))
+    assert trained.train() and trained.done
+    return trained
+
+
+def test_evaluations_are_written_as_they_come(whole):
+    with open(whole.folder / "eval.csv", newline="") as file:
+        rows = list(csv.reader(file))
+    header = ["member", "algo", "seed", "step", "mean_return", "std_return"]
+    assert rows[0] == header
+    assert [row[:4] for row in rows[1:]] == [
+        [str(i), m.algo, str(m.seed), str(step)]
+        for step in (150, 300, 450)
+        for i, m in enumerate(MIXED)
+    ]
+    assert all(np.isfinite(float(value)) for row in rows[1:] for value in row[4:])
+    assert read_rows(whole.folder / "eval.csv") == whole.records.rows
+    assert list((whole.folder / "tensorboard").glob("events*"))
+
+
+def test_swept_settings_have_columns_in_the_table_of_evaluations(tmp_path):
+    members = [member(seed=s, tau=tau) for tau in (0.01, 0.1) for s in (0, 1)]
+    records = Records(members, tmp_path)
+    records.add(10, np.arange(4.0), np.ones(4))
+    records.add(20, np.arange(4.0) + 1 / 3, np.ones(4))
+    text = (tmp_path / "eval.csv").read_text().splitlines()
+    assert text[0] == "member,algo,seed,step,mean_return,std_return,tau"
+    assert text[3] == "2,td3,0,10,2,1,0.1" and text[5] == "0,td3,0,20,0.333333,1,0.01"
+    again = Records(members, tmp_path, step=10)  # what a checkpoint does not know comes again
+    assert len(again.rows) == 4 and (tmp_path / "eval.csv").read_text().splitlines() == text[:5]
+    picture = LiveTable(records, title="t", steps=100, on=False).picture(20, 8.0)
+    console = Console(width=100)
+    with console.capture() as shown:
+        console.print(picture)
+    assert "td3 tau=0.01" in shown.get() and "0:00:40 left" in shown.get()
+    assert "0.8 ± 0.5" in shown.get() and clock(3909) == "1:05:09"
+    with LiveTable(records, title="t", steps=100, console=console) as table:
+        table.show(20, 8.0)
+
+
+def test_training_is_a_function_of_the_settings_only(whole):
+    again = population()
+    again.train()
+    assert same(whole, again) and again.records.rows == whole.records.rows
+
+
+def test_evaluation_changes_nothing_and_depends_on_seed_step_and_policy_only(whole):
+    quiet = population(eval_episodes=0)
+    quiet.train()
+    assert same(whole, quiet) and quiet.records.rows == []
+    often = population(eval_every=50, eval_episodes=2)  # side by side, several steps at a time
+    often.train()
+    assert same(whole, often)
+    mine = {row["step"]: row["mean_return"] for row in whole.records.rows if row["member"] == 1}
+    evaluation = Evaluation("Pendulum-v1", MIXED, 450, episodes=2, lanes=1)
+    learner = whole.learner
+    learner.take_snapshot()
+    while not evaluation.done:
+        actions = whole.engine.greedy(evaluation.obs)
+        evaluation.advance(2 * actions)
+    assert evaluation.result()[0][1] == pytest.approx(mine[450], rel=1e-5)
+
+
+@pytest.mark.parametrize(
+    ("episodes", "limit", "every", "lanes", "steps"),
+    [
+        (5, 1000, 10_000, 1, 1),
+        (10, 1000, 5000, 2, 1),
+        (5, 1000, 1000, 5, 1),
+        (2, 200, 50, 2, 4),
+        (5, 1000, 3000, 2, 1),
+    ],
+)
+def test_evaluations_are_planned_to_end_before_the_next_begins(
+    episodes, limit, every, lanes, steps
+):
+    assert plan(episodes, limit, every) == (lanes, steps)
+    assert -(-episodes // lanes) * limit <= every * steps
+
+
+def test_a_member_of_a_population_is_the_same_member_alone(whole):
+    for i, settings in enumerate(MIXED):
+        alone = population(members=[settings], eval_episodes=0, steps=250)
+        together = population(eval_episodes=0, steps=250)
+        alone.train()
+        together.train()
+        mine = alone.learner.memory.column("reward")[0, :250]
+        torch.testing.assert_close(
+            together.learner.memory.column("reward")[i, :250], mine, atol=1e-3, rtol=1e-3
+        )
+        actors = together.learner.actor.flat[i], alone.learner.actor.flat[0]
+        torch.testing.assert_close(*actors, atol=1e-4, rtol=1e-3)
+
+
+def test_a_cut_into_pieces_changes_nothing(whole, tmp_path):
+    pieces = 0
+    while not population(tmp_path, checkpoint_minutes=0.001).train(minutes=0.002):
+        pieces += 1
+        assert pieces < 200
+    assert pieces > 2
+    cut = Population.load(tmp_path, device="cpu", table=False)
+    assert cut.done and same(whole, cut)
+    assert (tmp_path / "eval.csv").read_text() == (whole.folder / "eval.csv").read_text()
+    more = population(tmp_path, steps=500)  # a finished population can go on
+    assert not more.done and more.train() and more.step == 500
+    longer = population(steps=500)
+    longer.train()
+    assert same(longer, more)
+
+
+SCRIPT = """
+from nearl.population import MemberSettings, Population
+from test_population_training import OPTIONS, member
+members = [member("td3", 0), member("ddpg", 1)]
+Population("{env}", members, out="{out}", checkpoint_minutes=0.003, **OPTIONS).train()
+"""
+
+
+@pytest.mark.parametrize("env", ["Pendulum-v1", "HalfCheetah-v4"])
+def test_a_killed_population_continues_exactly(env, tmp_path):
+    members = [member("td3", 0), member("ddpg", 1)]
+    whole = population(env=env, members=members, out=tmp_path / "whole")
+    whole.train()
+    out = tmp_path / "killed"
+    code = textwrap.dedent(SCRIPT.format(env=env, out=out))
+    folder = os.path.dirname(__file__)
+    for _ in range(2):
+        before = stamp(out)
+        child = subprocess.Popen([sys.executable, "-c", code], cwd=folder)
+        deadline = time.monotonic() + 60
+        while stamp(out) == before and child.poll() is None and time.monotonic() < deadline:
+            time.sleep(0.005)
+        time.sleep(0.05)
+        child.send_signal(signal.SIGKILL)
+        child.wait()
+    resumed = population(env=env, members=members, out=out)
+    at = resumed.step
+    resumed.train()
+    assert 0 < at <= 450 and resumed.done and same(whole, resumed)
+    assert (out / "eval.csv").read_text() == (tmp_path / "whole" / "eval.csv").read_text()
+
+
+def stamp(folder):
+    file = folder / "checkpoint.pt"
+    return file.stat().st_mtime_ns if file.exists() else 0
+
+
+def test_checkpoints_write_a_transition_once(tmp_path):
+    small = population(tmp_path, steps=700)
+    written = []
+    for _ in range(7):
+        for _ in range(100):
+            small._advance()
+        small.save()
+        written.append(sorted(path.name for path in tmp_path.glob("memory-*")))
+    assert written[1] == ["memory-0-100.pt", "memory-100-200.pt"]
+    assert written[6] == ["memory-400-500.pt", "memory-500-600.pt", "memory-600-700.pt"]
+    assert same(small, population(tmp_path, steps=700))
+
+
+# -- members as agents ---------------------------------------------------------------------------
+
+KINDS = [("td3", TD3), ("ddpg", DDPG), ("nntd3", NNTD3), ("nnddpg", NNDDPG)]
+
+
+@pytest.mark.parametrize("env", ["Pendulum-v1", "HalfCheetah-v4"])
+def test_members_are_agents_of_sb3s_kind(env):
+    members = [
+        member(algo, i, nn={"weight": 0.0}, paper_init=i == 0) for i, (algo, _) in enumerate(KINDS)
+    ]
+    trained = population(env=env, members=members, steps=200, eval_episodes=0)
+    trained.train()
+    trained.engine.take_snapshot()
+    obs = np.stack([trained.learner.memory.column("obs")[i, :20].numpy() for i in range(4)])
+    greedy = trained.learner.greedy(torch.as_tensor(obs)).numpy()
+    for i, (_, kind) in enumerate(KINDS):
+        agent = trained.member(i)
+        assert type(agent) is kind and agent.num_timesteps == 200 and agent._n_updates == 149
+        expected = trained._scaled(greedy[i])
+        np.testing.assert_allclose(
+            agent.predict(obs[i], deterministic=True)[0], expected, atol=1e-5
+        )
+        buffer = agent.replay_buffer
+        assert buffer.size() == 200
+        rewards = trained.learner.memory.column("reward")[i, :200].numpy()
+        assert (buffer.rewards[:200, 0] == rewards).all()
+        adam = next(iter(agent.critic.optimizer.state.values()))
+        assert adam["step"] == 149
+        agent.learn(30, reset_num_timesteps=False)
+        assert agent.num_timesteps == 230 and agent._n_updates > 149
+    assert trained.member(-1, replay=False).replay_buffer.size() == 0
+    with pytest.raises(IndexError, match="numbered 0 to 3, got 7"):
+        trained.member(7)
+
+
+def test_an_agent_goes_on_as_its_member_would():
+    """The next update of the agent, on the member's next batch, is the member's next update."""
+    trained = population(members=[member("td3", 3)], steps=200, eval_episodes=0)
+    trained.train()
+    agent, learner = trained.member(0), trained.learner
+    assert learner.actor_due(200)
+    batch, noise = learner.sample(), learner.draws.target_noise
+    learner.reach(200)
+    rows = batch._replace(slots=learner.sample().slots)
+    drawn = noise.at(learner.clock)[0] * 0.2
+    batch = learner.memory.gather(rows.slots)
+    with torch.no_grad():
+        actions = (agent.actor_target(batch.next_obs[0]) + drawn.clamp(-0.5, 0.5)).clamp(-1, 1)
+        values = torch.cat(agent.critic_target(batch.next_obs[0], actions), 1).min(1).values
+        targets = batch.reward[0] + agent.gamma * values * ~batch.terminated[0]
+    losses = [(q[:, 0] - targets).square().mean() for q in agent.critic(batch.obs[0], batch.act[0])]
+    agent.critic.optimizer.zero_grad()
+    sum(losses).backward()
+    agent.critic.optimizer.step()
+    learner.update(actor=False)
+    for name, value in learner.critic.export(learner.critic.flat[0], ["qf0", "qf1"]).items():
+        expected = agent.critic.state_dict()[name]
+        torch.testing.assert_close(value, expected, atol=2e-6, rtol=1e-4)
+
+
+def test_a_scaled_member_and_a_ring_that_went_round():
+    members = [member("ddpg", 0, nn={"weight": 0.0, "reward_scale": 0.1}, buffer_size=120)]
+    trained = population(members=members, steps=200, eval_episodes=0)
+    trained.train()
+    agent = trained.member(0)
+    assert isinstance(agent, NNDDPG) and agent.nn.reward_scale == 0.1 and agent.nn.weight == 0
+    assert agent.replay_buffer.full and agent.replay_buffer.pos == 0
+    rewards = trained.learner.memory.column("reward")[0]
+    assert agent.replay_buffer.rewards[0, 0] == rewards[200 % 120]
+    assert len(evaluate(agent, "Pendulum-v1", episodes=2, seed=0)) == 2
+    agent.learn(10, reset_num_timesteps=False)
+
+
+def test_ant_v5_is_seen_without_contact_forces():
+    settings = settings_from_preset("td3", "default", "Ant-v5", 0, {"buffer_size": 100})
+    trained = population(env="Ant-v5", members=[settings], steps=5, eval_episodes=0)
+    trained.train()
+    assert trained.member(0).observation_space.shape == (27,) == trained.obs[0].shape
+
+
+# -- what cannot work ----------------------------------------------------------------------------
+
+
+def test_a_population_that_does_not_fit_says_what_would(monkeypatch):
+    monkeypatch.setattr(estimate, "free_bytes", lambda device: 2**30)
+    members = [MemberSettings(algo="td3", seed=i) for i in range(8)]
+    with pytest.raises(ValueError, match=r"8 members with 1,000,000 .* GiB.*fits: .*") as refused:
+        population(env="HalfCheetah-v4", members=members, steps=10**6)
+    fits = str(refused.value).split("what fits: ")[1]
+    count, smaller = int(fits.split()[0]), int(fits.split("buffer_size=")[1])
+    monkeypatch.setattr("nearl.population.trainer.Learner", lambda *a, **k: pytest.skip("fits"))
+    few = [MemberSettings(algo="td3", seed=i) for i in range(count)]
+    with pytest.raises(pytest.skip.Exception):
+        population(env="HalfCheetah-v4", members=few, steps=10**6)
+    small = [MemberSettings(algo="td3", seed=i, buffer_size=smaller) for i in range(8)]
+    with pytest.raises(pytest.skip.Exception):
+        population(env="HalfCheetah-v4", members=small, steps=10**6)
+
+
+def test_the_estimate_is_near_the_truth():
+    members = [MemberSettings(algo="td3", seed=i) for i in range(2)]
+    said = estimate.training_bytes(members[0], 17, 6, critics=2)
+    learner = population(env="HalfCheetah-v4", members=members, steps=1).learner
+    networks = ("actor", "actor_target", "critic", "critic_target", "snapshot")
+    held = sum(getattr(learner, name).flat[0].nbytes for name in networks)
+    held += 2 * (learner.actor.flat[0].nbytes + learner.critic.flat[0].nbytes)
+    assert held < said < 10 * held
+
+
+class Broken(gym.Env):
+    observation_space = gym.spaces.Box(-1, 1, (2,))
+    action_space = gym.spaces.Box(-1, 1, (1,))
+
+    def reset(self, *, seed=None, options=None):
+        self.count = 0
+        return np.zeros(2, np.float32), {}
+
+    def step(self, action):
+        self.count += 1
+        reward = float("nan") if self.count == 20 else 0.0
+        return np.zeros(2, np.float32), reward, False, False, {}
+
+
+def test_what_cannot_work_says_so(tmp_path):
+    gym.register("Endless-v0", Broken)
+    gym.register("Broken-v0", Broken, max_episode_steps=100)
+    with pytest.raises(ValueError, match="Endless-v0 has no time limit.*eval_episodes=0"):
+        population(env="Endless-v0")
+    with pytest.raises(ValueError, match=r"gave member 0 \(seed 0\) the reward nan .*19 steps"):
+        population(env="Broken-v0").train()
+    with pytest.raises(ValueError, match="steps must be an integer of at least 1, got 0"):
+        population(steps=0)
+    with pytest.raises(ValueError, match="need a module"):
+        population(members=[member("nntd3")])
+    with pytest.raises(ValueError, match="device 'cuda' is not available|device must be"):
+        population(device="cuda" if not torch.cuda.is_available() else "tpu")
+    population(tmp_path, steps=5)
+    changed = [member("td3", 0, tau=0.5), *MIXED[1:]]
+    with pytest.raises(ValueError, match=r"tau 0.005 of member 0 \(asked: 0.5\).*another folder"):
+        population(tmp_path, members=changed)
+    with pytest.raises(ValueError, match="3 members"):
+        population(tmp_path, members=MIXED[:2])
+    with pytest.raises(FileNotFoundError, match="has no population.json"):
+        Population.load(tmp_path / "nothing")

@@ -29,19 +29,21 @@ test: $(STAMP)
 	$(BIN)/python -m pytest -n 2
 
 lint: $(STAMP)
-	$(BIN)/ruff check src tests
-	$(BIN)/ruff format --check src tests
+	$(BIN)/ruff check src tests tools examples
+	$(BIN)/ruff format --check src tests tools examples
 	$(BIN)/mypy
 
 format: $(STAMP)
-	$(BIN)/ruff check --fix src tests
-	$(BIN)/ruff format src tests
+	$(BIN)/ruff check --fix src tests tools examples
+	$(BIN)/ruff format src tests tools examples
 
 bench: $(STAMP)
 	$(BIN)/nearl bench search
 	$(BIN)/nearl bench critic
 	$(BIN)/nearl bench nnac
 	$(BIN)/nearl bench memory
+	$(BIN)/nearl bench train
+	$(BIN)/nearl bench population
 
 clean:
 	rm -rf $(VENV) .pytest_cache .mypy_cache .ruff_cache

@@ -1,6 +1,6 @@
 """The soft nearest-neighbor update in an agent you already have: one line.
 
-    python examples/sb3_accelerate.py --steps 8000
+python examples/sb3_accelerate.py --steps 8000
 """
 
 import argparse

@@ -7,6 +7,7 @@ The lines that the module adds are marked with "# nearl".
 
 import argparse
 import copy
+import itertools
 
 import gymnasium as gym
 import numpy as np
@@ -21,7 +22,7 @@ GAMMA, TAU, BATCH, DELAY, WARM_UP = 0.98, 0.005, 128, 2, 1000
 
 def net(sizes, *, squash=False):
     layers = []
-    for fan_in, fan_out in zip(sizes[:-1], sizes[1:], strict=True):
+    for fan_in, fan_out in itertools.pairwise(sizes):
         layers += [nn.Linear(fan_in, fan_out), nn.ReLU()]
     return nn.Sequential(*layers[:-1], nn.Tanh()) if squash else nn.Sequential(*layers[:-1])
 

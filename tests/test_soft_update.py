@@ -279,3 +279,18 @@ def test_state_comes_back_with_errors_and_schedule():
         first.memory["td_error"].nan_to_num(9), second.memory["td_error"].nan_to_num(9)
     )
     assert second.schedule.steps == 50 and second.schedule.episodes == first.schedule.episodes
+
+
+def test_the_single_file_example_learns_with_the_module_and_is_plain_td3_without():
+    import importlib.util
+    from pathlib import Path
+
+    path = Path(__file__).parent.parent / "examples" / "td3_torch.py"
+    spec = importlib.util.spec_from_file_location("td3_torch", path)
+    example = importlib.util.module_from_spec(spec)
+    spec.loader.exec_module(example)
+    example.WARM_UP = 100
+    actors = [example.train(steps=160, weight=weight) for weight in (0.0, 0.0, 0.5)]
+    flat = [torch.cat([p.flatten() for p in actor.parameters()]) for actor in actors]
+    assert torch.equal(flat[0], flat[1]) and not torch.equal(flat[0], flat[2])
+    assert path.read_text().count("# nearl") <= 10

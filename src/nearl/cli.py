@@ -14,6 +14,7 @@ from rich.console import Console
 from tqdm import tqdm
 
 from nearl.cli_bench import bench_app
+from nearl.cli_population import population
 from nearl.cli_study import study_app
 
 app = typer.Typer(
@@ -22,6 +23,7 @@ app = typer.Typer(
     add_completion=False,
     pretty_exceptions_enable=False,
 )
+app.command("population")(population)
 app.add_typer(bench_app, name="bench")
 app.add_typer(study_app, name="study")
 console = Console(highlight=False)

@@ -63,3 +63,11 @@ def bench_train(json_: Json = False) -> None:
     from nearl.bench import train
 
     show(train.run(), json_, train.rows)
+
+
+@bench_app.command("population")
+def bench_population(json_: Json = False) -> None:
+    """Agent steps per second of populations beside SB3's TD3, with and without the NN phase."""
+    from nearl.bench import population
+
+    show(population.run(), json_, population.rows)

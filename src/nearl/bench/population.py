@@ -1,0 +1,189 @@
+"""Agent steps per second of populations, beside SB3's TD3 one after another, with their floor."""
+
+from __future__ import annotations
+
+import itertools
+import os
+import time
+from dataclasses import replace
+from typing import Any
+
+import numpy as np
+import torch
+from rich.table import Table
+from stable_baselines3 import TD3
+
+from nearl.envs import make_batched
+from nearl.population import MemberSettings, Population, settings_from_preset
+from nearl.soft_config import SoftNNConfig
+
+ENV, WARM = "HalfCheetah-v4", 300
+STORED = (10_000, 30_000)  # transitions in the NN phase
+
+
+def run(
+    *,
+    sizes: tuple[int, ...] | None = None,
+    steps: int | None = None,
+    stored: tuple[int, ...] | None = None,
+    device: str = "auto",
+    evaluate: bool | None = None,
+) -> dict[str, Any]:
+    """One row per size; on a GPU over ``steps`` that include an evaluation of 5 episodes."""
+    gpu = device == "cuda" or (device == "auto" and torch.cuda.is_available())
+    if not gpu:
+        torch.set_num_threads(os.cpu_count() or 1)
+    device = "cuda" if gpu else "cpu"
+    sizes = sizes or ((20, 80) if gpu else (5,))
+    steps = steps or (10_000 if gpu else 150)
+    stored = stored or (STORED if gpu else (2_000,))
+    evaluate = gpu if evaluate is None else evaluate
+    peer = sb3_steps_per_s(device, 800 if gpu else min(steps, 150))
+    rate = matrix_rate(device)
+    runs = []
+    for size in sizes:
+        plain = trained(members("td3", size, WARM), steps, device, evaluate=evaluate)
+        rows: dict[str, list[float]] = {"step": [], "batch": []}
+        for many in stored:
+            some = max(100, steps // 20) if gpu else max(20, steps // 5)
+            base = trained(members("td3", size, many), some, device)
+            for refresh, ratios in rows.items():
+                with_module = members("nntd3", size, many, refresh=refresh)
+                ratios.append(trained(with_module, some, device) / base)
+        flops = size * update_flops()
+        runs.append(
+            {
+                "members": size,
+                "agent_steps_per_s": size / plain,
+                "sb3_steps_per_s": peer,
+                "ratio": size / plain / peer,
+                "nn_step_ratio": max(rows["step"]),
+                "nn_batch_ratio": max(rows["batch"]),
+                "us_per_step": 1e6 * plain,
+                "floor_matrix_us": 1e6 * flops / rate,
+                "floor_physics_us": 1e6 * physics(size),
+            }
+        )
+    return {
+        "device": torch.cuda.get_device_name() if gpu else "cpu",
+        "env": ENV,
+        "cores": os.cpu_count(),
+        "precision": "tf32" if gpu else "fp32",
+        "matrix_tflops": rate / 1e12,
+        "runs": runs,
+    }
+
+
+def members(algo: str, size: int, warm_up: int, **nn: Any) -> list[MemberSettings]:
+    """The paper's settings, the module on for as long as it takes."""
+    first = settings_from_preset(algo, "paper", ENV)
+    if nn:
+        first = replace(first, nn=SoftNNConfig.of(first.nn, cutoff=None, **nn))
+    first = replace(first, learning_starts=warm_up, buffer_size=100_000)
+    return [replace(first, seed=seed) for seed in range(size)]
+
+
+def trained(of: list[MemberSettings], steps: int, device: str, *, evaluate: bool = False) -> float:
+    """Seconds per step after the warm-up, in which graphs are captured as well."""
+    before = of[0].learning_starts + (100 if device == "cuda" else 4)
+    population = Population(
+        ENV,
+        of,
+        steps=before + steps,
+        device=device,
+        eval_every=before if evaluate else 10**9,
+        eval_episodes=5 if evaluate else 0,
+        table=False,
+    )
+    population.steps = before
+    while population.step < before:
+        population.train(minutes=10)
+    population.engine.synchronize()
+    population.steps = before + steps
+    started = time.perf_counter()
+    while population.step < before + steps:
+        population._advance()
+    population.engine.synchronize()
+    return (time.perf_counter() - started) / steps
+
+
+def sb3_steps_per_s(device: str, steps: int) -> float:
+    """SB3's TD3 with the same networks, batch and schedule of updates."""
+    if device == "cpu":
+        torch.set_num_threads(1)
+    model = TD3("MlpPolicy", ENV, learning_starts=100, buffer_size=100_000, device=device, seed=0)
+    model.learn(130)
+    started = time.perf_counter()
+    model.learn(steps, reset_num_timesteps=False)
+    speed = steps / (time.perf_counter() - started)
+    if device == "cpu":
+        torch.set_num_threads(os.cpu_count() or 1)
+    return speed
+
+
+def update_flops(obs: int = 17, act: int = 6, batch: int = 256) -> float:
+    """Multiplications and additions in the matrix products of one TD3 update, on average."""
+
+    def layers(sizes: list[int]) -> int:
+        return sum(a * b for a, b in itertools.pairwise(sizes))
+
+    actor, critic = layers([obs, 400, 300, act]), layers([obs + act, 400, 300, 1])
+    targets = actor + 2 * critic
+    critics = 2 * 3 * critic  # forward, and backward to weights and inputs
+    actors = (3 * actor + 2 * critic) / 2  # every other update; no weights of the critic
+    return 2.0 * batch * (targets + critics + actors)
+
+
+def matrix_rate(device: str, size: int = 4096) -> float:
+    """Measured floating-point operations per second of a large matrix product."""
+    size = size if device == "cuda" else 1024
+    before = torch.get_float32_matmul_precision()
+    torch.set_float32_matmul_precision("high")
+    a = torch.randn(size, size, device=device)
+    for _ in range(3):
+        a @ a
+    count = 20 if device == "cuda" else 5
+    _wait(device)
+    started = time.perf_counter()
+    for _ in range(count):
+        a @ a
+    _wait(device)
+    torch.set_float32_matmul_precision(before)
+    return float(count * 2 * size**3 / (time.perf_counter() - started))
+
+
+def physics(size: int, steps: int = 200) -> float:
+    """Seconds per step of the simulations alone."""
+    env = make_batched(ENV, size, seeds=list(range(size)))
+    env.reset()
+    actions = np.random.default_rng(0).uniform(-1, 1, (steps, size, env.action_dim))
+    env.step(actions[0])
+    started = time.perf_counter()
+    for row in actions:
+        env.step(row)
+    return (time.perf_counter() - started) / steps
+
+
+def _wait(device: str) -> None:
+    if device == "cuda":
+        torch.cuda.synchronize()
+
+
+def rows(result: dict[str, Any]) -> Table:
+    table = Table(title=f"populations on {result['env']}, {result['device']}")
+    names = ("members", "agent steps/s", "SB3 TD3", "ratio", "us/step", "matrix floor", "physics")
+    for name in (*names, "NN per step", "NN per batch"):
+        table.add_column(name, justify="right")
+    for row in result["runs"]:
+        table.add_row(
+            str(row["members"]),
+            f"{row['agent_steps_per_s']:,.0f}",
+            f"{row['sb3_steps_per_s']:.0f}",
+            f"{row['ratio']:.1f}x",
+            f"{row['us_per_step']:.0f}",
+            f"{row['floor_matrix_us']:.0f}",
+            f"{row['floor_physics_us']:.0f}",
+            f"{row['nn_step_ratio']:.2f}x",
+            f"{row['nn_batch_ratio']:.2f}x",
+        )
+    return table

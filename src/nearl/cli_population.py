@@ -1,0 +1,91 @@
+"""The command line's population trainer."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Annotated, Any
+
+import typer
+import yaml
+from rich.console import Console
+
+from nearl.cli_study import parse_seeds
+
+console = Console(highlight=False)
+
+
+def parse_sweep(pairs: list[str]) -> dict[str, list[Any]]:
+    """``name=v1,v2`` pairs; a value with commas of its own is written in brackets, as YAML."""
+    parsed: dict[str, list[Any]] = {}
+    for pair in pairs:
+        name, equals, text = pair.partition("=")
+        if not equals or not text:
+            raise ValueError(f"--set takes name=value or name=v1,v2,..., got {pair!r}")
+        values = yaml.safe_load(f"[{text}]")
+        parsed[name] = [number(value) for value in values]
+    return parsed
+
+
+def number(value: Any) -> Any:
+    """YAML reads 1e-3 as text; it is a number here."""
+    try:
+        return float(value) if isinstance(value, str) else value
+    except ValueError:
+        return value
+
+
+def population(
+    env: Annotated[str, typer.Option(help="Gymnasium environment.")] = "HalfCheetah-v4",
+    algos: Annotated[str, typer.Option(help="Of nntd3, td3, nnddpg, ddpg.")] = "nntd3,td3",
+    seeds: Annotated[str, typer.Option(help="Seeds of every arm: 0-4, or 0,2,7.")] = "0-4",
+    steps: Annotated[int, typer.Option(help="Steps of every member.")] = 1_000_000,
+    preset: Annotated[str, typer.Option(help="default or paper.")] = "default",
+    set_: Annotated[
+        list[str] | None,
+        typer.Option("--set", help="Replace a setting, or sweep it: lipschitz=1,3,5; repeatable."),
+    ] = None,
+    out: Annotated[
+        Path | None, typer.Option(help="Folder; default runs/population-ENV-PRESET.")
+    ] = None,
+    minutes: Annotated[
+        float | None, typer.Option(help="Stop after so many minutes; the same command goes on.")
+    ] = None,
+    eval_every: Annotated[int, typer.Option(help="Steps between evaluations.")] = 10_000,
+    eval_episodes: Annotated[int, typer.Option(help="Greedy episodes per evaluation.")] = 5,
+    checkpoint_minutes: Annotated[float, typer.Option(help="Minutes between checkpoints.")] = 10.0,
+    device: Annotated[str, typer.Option(help="auto, cpu or cuda.")] = "auto",
+    threads: Annotated[
+        int | None, typer.Option(help="Threads that step simulations; default all cores.")
+    ] = None,
+    table: Annotated[bool, typer.Option(help="Show a live table.")] = True,
+) -> None:
+    """Train dozens of agents in lockstep on one device: algorithms x seeds x swept settings."""
+    from nearl.population import Population
+    from nearl.population.sweep import sweep
+
+    members = sweep(
+        env,
+        algos=[name for name in algos.split(",") if name],
+        seeds=parse_seeds(seeds),
+        preset=preset,
+        settings=parse_sweep(set_ or []),
+    )
+    folder = out or Path("runs") / f"population-{env.replace('/', '-')}-{preset}"
+    trained = Population(
+        env,
+        members,
+        steps=steps,
+        device=device,
+        threads=threads,
+        eval_every=eval_every,
+        eval_episodes=eval_episodes,
+        out=folder,
+        checkpoint_minutes=checkpoint_minutes,
+        table=table,
+    )
+    over = trained.train(minutes=minutes)
+    for arm, returns in trained.records.last().items():
+        if returns:
+            mean = sum(returns) / len(returns)
+            console.print(f"{arm}: {mean:.1f} over {len(returns)} members, last evaluation")
+    console.print(f"{'done' if over else f'at step {trained.step}, to be continued'}: {folder}")

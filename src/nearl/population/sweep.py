@@ -1,0 +1,41 @@
+"""Sweeps: the members of a population from lists of algorithms, seeds and settings."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import fields
+from itertools import product
+from typing import Any
+
+from nearl.population.from_preset import settings_from_preset
+from nearl.population.members import MemberSettings
+from nearl.soft_config import SoftNNConfig
+
+MODULE = {field.name for field in fields(SoftNNConfig)} - {"reward_scale"}
+
+
+def sweep(
+    env_id: str,
+    *,
+    algos: Sequence[str],
+    seeds: Sequence[int],
+    preset: str = "default",
+    settings: Mapping[str, Sequence[Any]] | None = None,
+) -> list[MemberSettings]:
+    """Every algorithm with every combination of ``settings`` and every seed.
+
+    An algorithm without the module has no use for the module's settings: it is there once.
+    """
+    members: list[MemberSettings] = []
+    for algo in algos:
+        own = {
+            name: values
+            for name, values in (settings or {}).items()
+            if algo.startswith("nn") or name not in MODULE
+        }
+        for values in product(*own.values()):
+            changes = dict(zip(own, values, strict=True))
+            members += [settings_from_preset(algo, preset, env_id, seed, changes) for seed in seeds]
+    if not members:
+        raise ValueError("a population needs at least one algorithm and one seed")
+    return members

@@ -1,5 +1,7 @@
 """The population's parts: random numbers, stacked networks, Adam, settings, updates."""
 
+from types import SimpleNamespace
+
 import numpy as np
 import pytest
 import torch
@@ -424,7 +426,7 @@ def test_actions_are_random_first_and_then_the_actors_with_noise():
 class Spy:
     """A module that changes nothing for member 0 and everything for member 1."""
 
-    phase = "on"
+    phase = SimpleNamespace(actor=True)
 
     def __init__(self, learner):
         self.learner, self.calls = learner, []

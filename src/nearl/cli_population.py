@@ -57,9 +57,14 @@ def population(
     threads: Annotated[
         int | None, typer.Option(help="Threads that step simulations; default all cores.")
     ] = None,
+    precision: Annotated[
+        str, typer.Option(help="Matrix products on a GPU: tf32 or fp32.")
+    ] = "tf32",
     table: Annotated[bool, typer.Option(help="Show a live table.")] = True,
 ) -> None:
     """Train dozens of agents in lockstep on one device: algorithms x seeds x swept settings."""
+    if precision not in ("tf32", "fp32"):
+        raise ValueError(f"precision must be tf32 or fp32, got {precision!r}")
     from nearl.population import Population
     from nearl.population.sweep import sweep
 
@@ -81,6 +86,7 @@ def population(
         eval_episodes=eval_episodes,
         out=folder,
         checkpoint_minutes=checkpoint_minutes,
+        tf32=precision == "tf32",
         table=table,
     )
     over = trained.train(minutes=minutes)

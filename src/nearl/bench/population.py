@@ -12,9 +12,12 @@ import numpy as np
 import torch
 from rich.table import Table
 from stable_baselines3 import TD3
+from torch import Tensor
 
 from nearl.envs import make_batched
 from nearl.population import MemberSettings, Population, settings_from_preset
+from nearl.population.ring import Ring
+from nearl.population.soft import PopulationSoft
 from nearl.soft_config import SoftNNConfig
 
 ENV, WARM = "HalfCheetah-v4", 300
@@ -44,12 +47,14 @@ def run(
     for size in sizes:
         plain = trained(members("td3", size, WARM), steps, device, evaluate=evaluate)
         rows: dict[str, list[float]] = {"step": [], "batch": []}
+        data = transitions(size, max(stored))
+        some = max(100, steps // 20) if gpu else max(20, steps // 5)
         for many in stored:
-            some = max(100, steps // 20) if gpu else max(20, steps // 5)
-            base = trained(members("td3", size, many), some, device)
+            part = data[:, :many]
+            base = trained(members("td3", size, many), some, device, stored=part)
             for refresh, ratios in rows.items():
                 with_module = members("nntd3", size, many, refresh=refresh)
-                ratios.append(trained(with_module, some, device) / base)
+                ratios.append(trained(with_module, some, device, stored=part) / base)
         flops = size * update_flops()
         runs.append(
             {
@@ -83,7 +88,32 @@ def members(algo: str, size: int, warm_up: int, **nn: Any) -> list[MemberSetting
     return [replace(first, seed=seed) for seed in range(size)]
 
 
-def trained(of: list[MemberSettings], steps: int, device: str, *, evaluate: bool = False) -> float:
+def transitions(size: int, count: int) -> Tensor:
+    """Rows ``(P, count, width)`` as a population stores them, of uniformly random actions."""
+    env = make_batched(ENV, size, seeds=list(range(size)))
+    ring = Ring(size, 1, env.observation_dim, env.action_dim)
+    data = np.full((size, count, ring.width), np.nan, np.float32)
+    rng, obs, places = np.random.default_rng(0), env.reset(), ring.places
+    for i in range(count):
+        actions = rng.uniform(-1, 1, (size, env.action_dim))
+        result = env.step(actions)
+        ends = (result.terminated, result.truncated)
+        columns = (obs, actions, result.reward[:, None], result.obs, *(e[:, None] for e in ends))
+        for name, values in zip(places, columns, strict=False):
+            data[:, i, places[name]] = values
+        ended = ends[0] | ends[1]
+        obs = env.reset_done(ended) if ended.any() else result.obs
+    return torch.from_numpy(data)
+
+
+def trained(
+    of: list[MemberSettings],
+    steps: int,
+    device: str,
+    *,
+    evaluate: bool = False,
+    stored: Tensor | None = None,
+) -> float:
     """Seconds per step after the warm-up, in which graphs are captured as well."""
     before = of[0].learning_starts + (100 if device == "cuda" else 4)
     population = Population(
@@ -95,16 +125,29 @@ def trained(of: list[MemberSettings], steps: int, device: str, *, evaluate: bool
         eval_episodes=5 if evaluate else 0,
         table=False,
     )
-    population.steps = before
+    if stored is not None:
+        fill(population, stored)
     while population.step < before:
-        population.train(minutes=10)
+        population._advance()
     population.engine.synchronize()
-    population.steps = before + steps
     started = time.perf_counter()
     while population.step < before + steps:
         population._advance()
     population.engine.synchronize()
     return (time.perf_counter() - started) / steps
+
+
+def fill(population: Population, stored: Tensor) -> None:
+    """Go to the end of a warm-up whose transitions are given."""
+    count, learner = stored.shape[1], population.learner
+    learner.memory.data[:, :count] = stored.to(learner.device)
+    learner.clock.fill_(count)
+    population.step = population.engine.updated = count
+    if isinstance(learner.module, PopulationSoft):
+        columns = learner.memory.column("obs"), learner.memory.column("act")
+        learner.module.neighbors.rebuild(*columns, count)
+    population.actions = population.engine.begin(count, population.obs)
+    population.engine.synchronize()
 
 
 def sb3_steps_per_s(device: str, steps: int) -> float:

@@ -46,7 +46,6 @@ class Checkpoints:
 
     def load(self, learner: Learner, state: Mapping[str, Any]) -> None:
         """Put the learner where ``state``, from ``read``, was written."""
-        learner.load_state_dict(state["learner"])
         memory = learner.memory
         self._chunks = [(first, last) for first, last in state["chunks"]]
         for chunk in self._chunks:
@@ -56,6 +55,7 @@ class Checkpoints:
         if state["td_error"] is not None:
             errors = state["td_error"]
             memory.column("td_error")[:, : errors.shape[1]].copy_(errors)
+        learner.load_state_dict(state["learner"])
 
     def _write_memory(self, learner: Learner, step: int) -> None:
         memory = learner.memory

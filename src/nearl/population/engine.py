@@ -18,6 +18,7 @@ class PlainEngine:
 
     def __init__(self, learner: Learner, lanes: int) -> None:
         self.learner, self.lanes = learner, lanes
+        self.updated = 0  # stored transitions after which the last update was started
 
     def begin(self, step: int, obs: Array) -> Array:
         """The first actions ``(P, act)`` for observations ``(P, obs)``."""
@@ -25,7 +26,15 @@ class PlainEngine:
         return _array(self.learner.act(self._tensor(obs)))
 
     def update(self, step: int) -> None:
-        """Start the update after ``step`` stored transitions; it may still run on return."""
+        """Start what follows ``step`` stored transitions, once; it may still run on return."""
+        if step > self.updated:
+            self.updated = step
+            self._update(step)
+
+    def _update(self, step: int) -> None:
+        if not self.learner.updates(step):
+            self.learner.prepare()
+            return
         actor, _ = self.learner.phase(step)
         self.learner.reach(step)
         self.learner.update(actor=actor)
@@ -38,6 +47,7 @@ class PlainEngine:
         With observations ``(P * lanes, obs)`` of an evaluation, also the snapshot's actions.
         """
         self.learner.store(self._tensor(row))
+        self._count(step, row)
         actions = self.begin(step, obs)
         return actions, None if evaluated is None else self.greedy(evaluated)
 
@@ -51,6 +61,15 @@ class PlainEngine:
 
     def synchronize(self) -> None:
         """Wait until the learner's state is at rest."""
+
+    def _count(self, step: int, row: Array) -> None:
+        """Tell the module, if there is one, that ``row`` was stored."""
+        learner = self.learner
+        if learner.module is not None:
+            places = learner.memory.places
+            ends = row[:, places["terminated"].start : places["truncated"].stop]
+            ended = np.asarray(ends.any(1))
+            learner.module.step(step, ended, counted=step > learner.learning_starts)
 
     def _tensor(self, array: Array) -> torch.Tensor:
         return torch.as_tensor(array, dtype=torch.float32, device=self.learner.device)

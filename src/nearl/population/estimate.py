@@ -27,8 +27,10 @@ def free_bytes(device: torch.device) -> int:
     return os.sysconf("SC_PAGE_SIZE") * os.sysconf("SC_PHYS_PAGES")
 
 
-def transition_bytes(obs_dim: int, act_dim: int) -> int:
-    return 4 * width_of(obs_dim, act_dim)
+def transition_bytes(obs_dim: int, act_dim: int, *, neighbors: bool = False) -> int:
+    """Bytes of a stored transition, with the key that neighbors are found by."""
+    key = -(-(obs_dim + act_dim) // 8) * 8 if neighbors else 0
+    return 4 * (width_of(obs_dim, act_dim) + key)
 
 
 def training_bytes(member: MemberSettings, obs_dim: int, act_dim: int, *, critics: int) -> int:
@@ -55,10 +57,11 @@ def check_fits(
     *,
     capacity: int,
     critics: int,
+    neighbors: bool,
     device: torch.device,
 ) -> int:
     """Bytes of the population; if they are not there, an error that says what would fit."""
-    row = transition_bytes(obs_dim, act_dim)
+    row = transition_bytes(obs_dim, act_dim, neighbors=neighbors)
     fixed = training_bytes(member, obs_dim, act_dim, critics=critics)
     needed = members * (fixed + capacity * row)
     free = int(SHARE * free_bytes(device))

@@ -1,14 +1,14 @@
 """GraphEngine: the learner's work as CUDA graphs, next to the host's simulations.
 
 All work is queued on one stream: take in a transition and act on the new observations (the host
-waits for the actions only), then the update, during which the host steps its environments.
+waits for the actions only), then the update, which is queued at once and runs while the host steps
+its environments.
 """
 
 from __future__ import annotations
 
 import contextlib
 from collections.abc import Callable, Hashable, Iterator
-from copy import deepcopy
 from typing import Any
 
 import torch
@@ -49,11 +49,14 @@ class GraphEngine(PlainEngine):
             actions = super().begin(step, obs)
         return actions
 
-    def update(self, step: int) -> None:
-        phase = self.learner.phase(step)
+    def _update(self, step: int) -> None:
+        phase, learner = self.learner.phase(step), self.learner
         with self._queued():
-            self.learner.reach(step)
-            self._run(("update", *phase), lambda: self.learner.update(actor=phase[0]))
+            if learner.updates(step):
+                learner.reach(step)
+                self._run(("update", *phase), lambda: learner.update(actor=phase[0]))
+            elif learner.module is not None:
+                self._run(("prepare", phase[1]), learner.prepare)
 
     def exchange(
         self, step: int, row: Array, obs: Array, evaluated: Array | None = None
@@ -70,6 +73,8 @@ class GraphEngine(PlainEngine):
             self._run(("exchange", both), lambda: self._exchange(evaluate=both))
             self._outbox_host.copy_(self._outbox, non_blocking=True)
             self._ready.record()
+            self._count(step, row)
+        self.update(step)  # at once, so that the device does not wait for the host
         self._ready.synchronize()
         actions = self._outbox_array[:, :act].copy()
         if evaluated is None:
@@ -85,7 +90,7 @@ class GraphEngine(PlainEngine):
             super().take_snapshot()
 
     def synchronize(self) -> None:
-        self.stream.synchronize()
+        torch.cuda.synchronize(self.learner.device)  # of all streams: others may have loaded state
 
     # -- graphs ----------------------------------------------------------------------------------
 
@@ -117,13 +122,13 @@ class GraphEngine(PlainEngine):
         return graph
 
     def _state(self) -> dict[str, Any]:
-        """Copies of everything that warming up may change."""
+        """Copies of what warming up changes; the module's own is no different for it."""
         learner, memory = self.learner, self.learner.memory
         ahead = learner.clock + torch.arange(WARM_UP, device=learner.device)
         slots = torch.remainder(ahead, memory.capacity)
         errors = None if learner.module is None else memory.column("td_error").clone()
         return {
-            "learner": deepcopy(learner.state_dict()),
+            "learner": [tensor.clone() for tensor in learner.tensors()],
             "slots": slots,
             "rows": memory.data.index_select(1, slots),
             "errors": errors,
@@ -131,7 +136,8 @@ class GraphEngine(PlainEngine):
 
     def _restore(self, state: dict[str, Any]) -> None:
         learner, memory = self.learner, self.learner.memory
-        learner.load_state_dict(state["learner"])
+        for tensor, value in zip(learner.tensors(), state["learner"], strict=True):
+            tensor.copy_(value)
         if state["errors"] is not None:
             memory.column("td_error").copy_(state["errors"])
         memory.data.index_copy_(1, state["slots"], state["rows"])

@@ -7,7 +7,8 @@ captured in a CUDA graph; all state is in tensors that are changed in place.
 from __future__ import annotations
 
 from collections.abc import Callable, Hashable, Mapping, Sequence
-from typing import Any
+from importlib.util import find_spec
+from typing import TYPE_CHECKING, Any
 
 import torch
 from torch import Tensor
@@ -29,6 +30,9 @@ from nearl.population.targets import (
 )
 from nearl.soft_update import AugmentedBatch
 
+if TYPE_CHECKING:
+    from nearl.population.fused_update import FusedUpdate
+
 NETWORKS = ("actor", "actor_target", "critic", "critic_target", "snapshot")
 
 
@@ -36,7 +40,8 @@ class Learner:
     """Networks, optimizers and memory of ``members``; ``clock`` counts stored transitions.
 
     The update at clock t draws the t-th random numbers, and an actor is due when the number of
-    updates, ``clock - learning_starts``, is a multiple of its delay.
+    updates, ``clock - learning_starts``, is a multiple of its delay. ``fused`` says whether updates
+    use Triton's kernels (``FusedUpdate``) instead of autograd: by default on a GPU, if they can.
     """
 
     def __init__(
@@ -48,6 +53,7 @@ class Learner:
         capacity: int | None = None,
         device: torch.device | str = "cpu",
         module: Callable[[Learner], NeighborModule] | None = None,
+        fused: bool | None = None,
     ) -> None:
         self.members = members = check_members(members)
         first, count = members[0], len(members)
@@ -84,6 +90,14 @@ class Learner:
         )
         self.clock = torch.zeros((), dtype=torch.int64, device=device)
         self.module = None if module is None else module(self)
+        if fused is None:
+            fused = self.device.type == "cuda" and find_spec("triton") is not None
+        self._fused = self._fused_update() if fused else None
+
+    def _fused_update(self) -> FusedUpdate:
+        from nearl.population.fused_update import FusedUpdate
+
+        return FusedUpdate(self)
 
     # -- acting ----------------------------------------------------------------------------------
 
@@ -126,10 +140,17 @@ class Learner:
         """What the update after ``step`` stored transitions consists of."""
         return self.actor_due(step), None if self.module is None else self.module.phase
 
-    def update(self, *, actor: bool) -> None:
-        """One update of every critic and, with ``actor``, of the actors that are due."""
+    def prepare(self) -> None:
+        """What is left to do for a stored transition; ``update`` does it too."""
         if self.module is not None:
             self.module.prepare()
+
+    def update(self, *, actor: bool) -> None:
+        """One update of every critic and, with ``actor``, of the actors that are due."""
+        if self._fused is not None:
+            self._fused.update(actor=actor)
+            return
+        self.prepare()
         batch = self._augmented(self.sample())
         self._update_critics(batch, self._targets(batch))
         if actor:
@@ -165,14 +186,14 @@ class Learner:
         means = forward(self.actor.layers, batch.obs).tanh()  # (P, B, act)
         pairs = torch.cat([batch.obs, means], -1)
         losses = actor_losses(forward(self._judges, pairs)[..., 0])  # (P,)
-        if self.module is None:
-            gradients, tau = self.actor.gradients(losses.sum()), self.settings.tau
+        tau = self.settings.tau if self.module is None else self.module.tau(self.settings.tau)
+        if self.module is None or not self.module.phase.actor:
+            gradients = self.actor.gradients(losses.sum())
         else:
             term = self.module.actor_term(means, batch)  # (P,)
             gradients = self.module.combine(
                 self.actor.gradients(losses.sum(), retain=True), self.actor.gradients(term.sum())
             )
-            tau = self.module.tau(self.settings.tau)
         due = (self.clock - self.learning_starts) % self.settings.delay == 0  # (P,)
         self.actor_adam.step(gradients, due)
         with torch.no_grad():
@@ -194,6 +215,11 @@ class Learner:
         self.draws.slots.reach(step)
         self.draws.target_noise.reach(step)
 
+    def tensors(self) -> list[Tensor]:
+        """Everything that acting and updating changes, but for the memory and the module."""
+        adams = [*self.actor_adam.state_dict().values(), *self.critic_adam.state_dict().values()]
+        return [self.clock, *(getattr(self, name).flat for name in NETWORKS), *adams]
+
     def state_dict(self) -> dict[str, Any]:
         """All but the memory's rows; the tensors are the learner's own, not copies."""
         return {
@@ -205,6 +231,7 @@ class Learner:
         }
 
     def load_state_dict(self, state: Mapping[str, Any]) -> None:
+        """Continue from ``state_dict``, once the memory has been restored."""
         self.clock.copy_(state["clock"])
         for name in NETWORKS:
             getattr(self, name).flat.copy_(state["networks"][name])

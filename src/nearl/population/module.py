@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
-from collections.abc import Hashable, Mapping
+from collections.abc import Mapping
 from typing import Any, Protocol
 
+import numpy as np
+from numpy.typing import NDArray
 from torch import Tensor
 
 from nearl.memory import Transitions
@@ -12,18 +14,25 @@ from nearl.soft_update import AugmentedBatch
 
 
 class NeighborModule(Protocol):
-    """What the learner calls in every update, in this order.
+    """What the host and the learner call, in this order, for every step.
 
-    Everything runs inside a CUDA graph: fixed shapes, state in tensors that are changed in place,
-    no waiting for the device. Members without the module are left as they are.
+    All but ``step`` runs inside a CUDA graph: fixed shapes, state in tensors that are changed in
+    place, no waiting for the device. Doing it twice in a row gives the same as doing it once.
+    Members without the module are left as they are.
     """
 
     @property
-    def phase(self) -> Hashable:
-        """Which parts are at work, known on the host: there is a graph for each phase."""
+    def phase(self) -> Any:
+        """Which parts are at work: there is a graph for each. ``actor``: if there is a term."""
+
+    def step(self, total: int, ended: NDArray[np.bool_], *, counted: bool = True) -> Any:
+        """On the host, after ``total`` transitions were stored, the last of which ``ended``.
+
+        A step counts for the schedules of weights if it is to be ``counted``.
+        """
 
     def prepare(self) -> None:
-        """Before sampling: take in what was stored since the last update."""
+        """After every stored transition: take it in."""
 
     def augment(self, batch: Transitions) -> AugmentedBatch:
         """Rewards ``(P, B)``, scaled and shifted, and discounts ``(P, 1)`` or ``(P, B)``."""

@@ -106,14 +106,15 @@ class Stack:
     # -- exchange with SB3's networks ------------------------------------------------------------
 
     def export(self, row: Tensor, names: Sequence[str]) -> dict[str, Tensor]:
-        """A row of a tensor like ``flat`` as the state dict of SB3's ``nn.Sequential``s.
+        """A row of a tensor like ``flat`` as a state dict of SB3's ``nn.Sequential``s, a copy.
 
         ``names`` are the networks', one per head that is wanted: ``["qf0", "qf1"]``.
         """
         state: dict[str, Tensor] = {}
         for name, head in zip(names, row.view(self.heads, -1), strict=False):
             for i, (weight, bias) in enumerate(self._views(head[None])):
-                state[f"{name}.{2 * i}.weight"] = weight[0].T.contiguous()  # (out, in)
+                weight = weight[0].T.clone(memory_format=torch.contiguous_format)  # (out, in)
+                state[f"{name}.{2 * i}.weight"] = weight
                 state[f"{name}.{2 * i}.bias"] = bias[0, 0].clone()  # (out,)
         return state
 

@@ -29,9 +29,9 @@ class Records:
         self._board: Any = None
         if folder is not None:
             self.file = folder / "eval.csv"
-            self.rows = [row for row in read_rows(self.file) if row["step"] <= step]
-            text = "".join(map(self._line, [dict(zip(self.columns, self.columns, strict=True))]))
-            text += "".join(map(self._line, self.rows))
+            known = [row for row in read_rows(self.file) if row["step"] <= step]
+            self.rows = [row | self._sweep(members[row["member"]]) for row in known]
+            text = ",".join(self.columns) + "\n" + "".join(map(self._line, self.rows))
             write_atomically(self.file, lambda file: file.write(text.encode()))
             self._board = _writer(folder / "tensorboard", step + 1)
 
@@ -39,7 +39,7 @@ class Records:
         """Take in the members' returns ``(P,)`` of the evaluation at ``step``."""
         rows: list[dict[str, Any]] = [
             dict(zip(COLUMNS, (i, m.algo, m.seed, step, _round(mean), _round(std)), strict=True))
-            | {name: flat_settings(m)[name] for name in self.swept}
+            | self._sweep(m)
             for i, (m, mean, std) in enumerate(zip(self.members, means, stds, strict=True))
         ]
         self.rows += rows
@@ -72,12 +72,16 @@ class Records:
         if self._board is not None:
             self._board.close()
 
+    def _sweep(self, member: MemberSettings) -> dict[str, Any]:
+        values = flat_settings(member)
+        return {name: values[name] for name in self.swept}
+
     def _line(self, row: dict[str, Any]) -> str:
         return ",".join(_cell(row[name]) for name in self.columns) + "\n"
 
 
 def read_rows(file: Path) -> list[dict[str, Any]]:
-    """The complete rows of an eval.csv, with numbers as numbers."""
+    """The complete rows of an eval.csv; settings that were swept are left as text."""
     if not file.exists():
         return []
     lines = file.read_text().split("\n")[:-1]  # the last one has no end if writing was cut off

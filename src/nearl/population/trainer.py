@@ -17,12 +17,14 @@ from nearl.envs import StepResult
 from nearl.population.checkpoint import Checkpoints
 from nearl.population.engine import PlainEngine
 from nearl.population.estimate import check_fits
-from nearl.population.evaluation import TRAINING, Evaluation, environments, plan
+from nearl.population.evaluation import TRAINING, environments
+from nearl.population.evaluator import Evaluator
 from nearl.population.folder import PopulationSettings, read_settings, write_settings
 from nearl.population.learner import Learner
 from nearl.population.members import MemberSettings, check_members
 from nearl.population.module import NeighborModule
 from nearl.population.records import Records
+from nearl.population.soft import module_of
 from nearl.population.table import LiveTable
 
 Module = Callable[[Learner], NeighborModule]
@@ -33,7 +35,8 @@ class Population:
 
     With a folder ``out``, evaluations go to ``out/eval.csv`` and TensorBoard, and the population
     continues from the folder's checkpoint where there is one. ``threads`` is how many step
-    simulations, ``tf32`` whether matrix products on a GPU may round to it.
+    simulations, ``tf32`` whether matrix products on a GPU may round to it, ``module`` what makes
+    the nearest-neighbor phase of members whose ``nn.weight`` is above 0.
     """
 
     def __init__(
@@ -54,15 +57,23 @@ class Population:
     ) -> None:
         self.members = members = check_members(members)
         self.settings = PopulationSettings(env_id, tuple(members), steps, eval_every, eval_episodes)
-        if any(member.uses_neighbors for member in members) and module is None:
-            raise ValueError("members with nn.weight above 0 need a module for their neighbors")
+        if module is None and any(member.uses_neighbors for member in members):
+            module = module_of
         self.env_id, self.steps, self.threads = env_id, steps, threads
         self.checkpoint_minutes, self.table = checkpoint_minutes, table
         if check_device(device) == "auto":
             device = "cuda" if torch.cuda.is_available() else "cpu"
         self.device = torch.device(device)
         self.env = environments(env_id, members, key=(TRAINING,), threads=threads)
-        self._plan_evaluations()
+        self.evaluator = Evaluator(
+            env_id,
+            members,
+            every=eval_every,
+            episodes=eval_episodes,
+            limit=self.env.max_episode_steps,
+            scale=self._scaled,
+            threads=threads,
+        )
         self.folder = None if out is None else Path(out)
         self._checkpoints = None if self.folder is None else Checkpoints(self.folder)
         state = None if self._checkpoints is None else self._checkpoints.read()
@@ -74,6 +85,7 @@ class Population:
             self.env.action_dim,
             capacity=capacity,
             critics=2 if any(member.twin for member in members) else 1,
+            neighbors=module is not None,
             device=self.device,
         )
         if self.folder is not None:
@@ -88,16 +100,15 @@ class Population:
         )
         self.engine = self._make_engine(tf32)
         self._rows = np.full((len(members), self.learner.memory.width), np.nan, np.float32)
-        self.evaluation: Evaluation | None = None
-        self._eval_actions: NDArray[Any] | None = None
-        self.step, self.evaluated = 0, -1  # steps made, and the step of the last evaluation done
+        self._report: Callable[[list[dict[str, Any]]], None] = lambda rows: None
+        self.step = 0  # of every member
         self.episodes = np.zeros(len(members), np.int64)  # finished, of every member
         if state is None:
             self.obs = self.env.reset()  # (P, obs)
             self.actions = self.engine.begin(0, self.obs)  # (P, act), within [-1, 1]
         else:
             self._restore(state)
-        self.records = Records(members, self.folder, step=self.evaluated)
+        self.records = Records(members, self.folder, step=self.evaluator.last)
 
     @classmethod
     def load(cls, folder: str | PathLike[str], **changes: Any) -> Self:
@@ -105,30 +116,19 @@ class Population:
         settings = read_settings(Path(folder))
         return cls(**(vars(settings) | {"out": folder} | changes))
 
-    def _plan_evaluations(self) -> None:
-        settings, limit = self.settings, self.env.max_episode_steps
-        self._lanes, self._eval_steps = 1, 1
-        if settings.eval_episodes:
-            if limit is None:
-                raise ValueError(
-                    f"{self.env_id} has no time limit, so a greedy episode may never end: register "
-                    "it with max_episode_steps, or set eval_episodes=0"
-                )
-            self._lanes, self._eval_steps = plan(settings.eval_episodes, limit, settings.eval_every)
-
     def _make_engine(self, tf32: bool) -> PlainEngine:
         if self.device.type == "cuda":
             from nearl.population.graphs import GraphEngine
 
-            return GraphEngine(self.learner, self._lanes, tf32=tf32)
-        return PlainEngine(self.learner, self._lanes)
+            return GraphEngine(self.learner, self.evaluator.lanes, tf32=tf32)
+        return PlainEngine(self.learner, self.evaluator.lanes)
 
     # -- training --------------------------------------------------------------------------------
 
     @property
     def done(self) -> bool:
         """Whether all steps have been made and evaluated."""
-        return self.step >= self.steps and self.evaluation is None
+        return self.step >= self.steps and self.evaluator.current is None
 
     def train(
         self,
@@ -140,6 +140,11 @@ class Population:
 
         ``on_evaluation`` gets the rows of each evaluation. Another call goes on.
         """
+        for name, value in (("minutes", minutes), ("checkpoint", self.checkpoint_minutes)):
+            if value is not None and not value >= 0:
+                raise ValueError(f"{name} must be a number of minutes of at least 0, got {value}")
+        if self.done:
+            return True
         self._report = on_evaluation
         begun, at_start = time.monotonic(), self.step
         saved = begun
@@ -148,8 +153,8 @@ class Population:
             while not self.done:
                 if self.step < self.steps:
                     self._advance()
-                else:
-                    self._finish_evaluation()
+                else:  # only the last evaluation is left
+                    self._evaluate()
                 now = time.monotonic()
                 speed = (self.step - at_start) * len(self.members) / max(now - begun, 1e-9)
                 table.show(self.step, speed)
@@ -166,27 +171,26 @@ class Population:
 
     def _advance(self) -> None:
         """One step of every member. The update runs beside the simulations, where it can."""
-        if self.learner.updates(self.step):
+        if self.step > 0:
             self.engine.update(self.step)
         result = self.env.step(self._scaled(self.actions))
         self._fill_rows(result)
         ended = result.terminated | result.truncated
         self.episodes += ended
         self.obs = self.env.reset_done(ended) if ended.any() else result.obs
-        if self.evaluation is not None:
-            self._evaluate()
+        self._evaluate()
         self.step += 1
-        every, episodes = self.settings.eval_every, self.settings.eval_episodes
-        if episodes and self.step % every == 0:
-            while self.evaluation is not None:  # not expected: the plan leaves enough time
-                self._finish_evaluation()
-            self._begin_evaluation()
-        self.actions, self._eval_actions = self.engine.exchange(
-            self.step,
-            self._rows,
-            self.obs,
-            None if self.evaluation is None else self.evaluation.obs,
+        if self.evaluator.due(self.step):
+            self.engine.take_snapshot()
+            self.evaluator.begin(self.step)
+        self.actions, self.evaluator.actions = self.engine.exchange(
+            self.step, self._rows, self.obs, self.evaluator.obs
         )
+
+    def _evaluate(self) -> None:
+        finished = self.evaluator.advance(self.engine)
+        if finished is not None:
+            self._report(self.records.add(finished.step, *finished.result()))
 
     def _fill_rows(self, result: StepResult) -> None:
         """The transitions as the memory keeps them; numbers that are not finite are refused."""
@@ -210,72 +214,33 @@ class Population:
         scaled: NDArray[Any] = low + 0.5 * (actions + 1.0) * (high - low)
         return scaled
 
-    # -- evaluation ------------------------------------------------------------------------------
-
-    def _begin_evaluation(self) -> None:
-        self.engine.take_snapshot()
-        self.evaluation = self._make_evaluation(self.step)
-
-    def _make_evaluation(self, step: int) -> Evaluation:
-        return Evaluation(
-            self.env_id,
-            self.members,
-            step,
-            episodes=self.settings.eval_episodes,
-            lanes=self._lanes,
-            threads=self.threads,
-        )
-
-    def _evaluate(self) -> None:
-        """The evaluation's share of a training step."""
-        evaluation = self.evaluation
-        assert evaluation is not None
-        for _ in range(self._eval_steps):
-            if self._eval_actions is None:
-                self._eval_actions = self.engine.greedy(evaluation.obs)
-            evaluation.advance(self._scaled(self._eval_actions))
-            self._eval_actions = None
-            if evaluation.done:
-                rows = self.records.add(evaluation.step, *evaluation.result())
-                self.evaluated, self.evaluation = evaluation.step, None
-                self._report(rows)
-                return
-
-    def _finish_evaluation(self) -> None:
-        """Steps of an evaluation without training."""
-        if self.evaluation is not None:
-            self._evaluate()
-
     # -- saving ----------------------------------------------------------------------------------
 
     def save(self) -> None:
         """Write a checkpoint to the folder, if there is one."""
+        self.engine.synchronize()
         if self._checkpoints is None:
             return
-        self.engine.synchronize()
-        pending = None if self.evaluation is None else self.evaluation.state()
         state = {
             "step": self.step,
-            "evaluated": self.evaluated,
+            "updated": self.engine.updated,
             "episodes": self.episodes,
             "obs": self.obs,
             "actions": self.actions,
-            "eval_actions": self._eval_actions,
             "env": self.env.state(),
-            "evaluation": pending,
+            "evaluator": self.evaluator.state(),
         }
         self._checkpoints.write(self.learner, self.step, state)
 
     def _restore(self, state: dict[str, Any]) -> None:
         assert self._checkpoints is not None
         self._checkpoints.load(self.learner, state)
-        self.step, self.evaluated = state["step"], state["evaluated"]
-        self.episodes, self.obs, self.actions = state["episodes"], state["obs"], state["actions"]
+        self.step, self.episodes = state["step"], state["episodes"]
+        self.engine.updated = state["updated"]
+        self.obs, self.actions = state["obs"], state["actions"]
         self.env.restore(state["env"])
-        self._eval_actions = state["eval_actions"]
-        if state["evaluation"] is not None:
-            self.evaluation = self._make_evaluation(state["evaluation"]["step"])
-            self.evaluation.restore(state["evaluation"])
+        self.evaluator.restore(state["evaluator"])
+        self.engine.synchronize()
 
     # -- members ---------------------------------------------------------------------------------
 

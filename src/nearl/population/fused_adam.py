@@ -1,0 +1,126 @@
+"""Triton kernels of Adam, with the step of target networks, on the rows of one tensor.
+
+Import this module only where there is Triton; see ``fused``.
+"""
+
+from __future__ import annotations
+
+import math
+from typing import NamedTuple
+
+import triton
+import triton.language as tl
+from torch import Tensor
+
+from nearl.population.adam import BETAS, EPS
+from nearl.population.fused import block_of
+
+
+class Pace(NamedTuple):
+    """What one step of every member depends on, found once per update, all ``(P,)``."""
+
+    due: Tensor  # int32: whether the actor's step is taken and targets move
+    size: Tensor  # learning rate, corrected for the first mean
+    root: Tensor  # of the second mean's correction
+
+
+def tick(
+    clock: Tensor,
+    learning_starts: int,
+    delay: Tensor,
+    rates: Tensor,
+    steps: Tensor,
+    pace: Pace,
+    *,
+    every: bool,
+) -> None:
+    """Count a step of the members that are due at ``clock``, or of ``every`` one; set ``pace``."""
+    members = len(rates)
+    _tick[(1,)](
+        clock, delay, rates, steps, pace.due, pace.size, pace.root, learning_starts, members,
+        EVERY=every, PADDED=block_of(members),
+        LOG_BETA1=math.log(BETAS[0]), LOG_BETA2=math.log(BETAS[1]), num_warps=1,
+    )  # fmt: skip
+
+
+@triton.jit
+def _tick(  # type: ignore[no-untyped-def]
+    clock, delay, rates, steps, due, size, root, starts, members,
+    EVERY: tl.constexpr, PADDED: tl.constexpr,
+    LOG_BETA1: tl.constexpr, LOG_BETA2: tl.constexpr,
+):  # fmt: skip
+    p = tl.arange(0, PADDED)
+    inside = p < members
+    updates = tl.load(clock) - starts
+    now = (updates % tl.load(delay + p, mask=inside, other=1)) == 0
+    tl.store(due + p, now.to(tl.int32), mask=inside)
+    count = tl.load(steps + p, mask=inside, other=1.0)
+    count += 1.0 if EVERY else now.to(tl.float32)
+    tl.store(steps + p, count, mask=inside)
+    count = tl.maximum(count, 1.0).to(tl.float64)  # 0: nothing is due
+    first = 1.0 - tl.exp(count * LOG_BETA1)
+    second = 1.0 - tl.exp(count * LOG_BETA2)
+    rate = tl.load(rates + p, mask=inside, other=0.0).to(tl.float64)
+    tl.store(size + p, (rate / first).to(tl.float32), mask=inside)
+    tl.store(root + p, tl.sqrt(second).to(tl.float32), mask=inside)
+
+
+def adam(
+    flat: Tensor,
+    gradient: Tensor,
+    first: Tensor,
+    second: Tensor,
+    pace: Pace,
+    *,
+    target: Tensor | None = None,
+    tau: Tensor | None = None,
+    every: bool,
+) -> None:
+    """One step of Adam on ``flat (P, n)``, of members that are due or of ``every`` one.
+
+    A ``target`` of members that are due then moves towards the result by ``tau (P, 1)``.
+    """
+    members, width = flat.shape
+    for x in (flat, gradient, first, second, target):
+        assert x is None or (x.shape == flat.shape and x.is_contiguous())
+    assert (target is None) == (tau is None) and (tau is None or tau.is_contiguous())
+    block = 1024
+    _adam[(triton.cdiv(width, block), members)](
+        flat, gradient, first, second, flat if target is None else target,
+        pace.due, pace.size, pace.root, pace.size if tau is None else tau, width,
+        EVERY=every, MOVE=target is not None, BLOCK=block,
+        KEEP1=1.0 - BETAS[0], KEEP2=1.0 - BETAS[1], EPS=EPS, num_warps=4,
+    )  # fmt: skip
+
+
+@triton.jit
+def _adam(  # type: ignore[no-untyped-def]
+    flat, gradient, first, second, target, due, size, root, tau, width,
+    EVERY: tl.constexpr, MOVE: tl.constexpr, BLOCK: tl.constexpr,
+    KEEP1: tl.constexpr, KEEP2: tl.constexpr, EPS: tl.constexpr,
+):  # fmt: skip
+    p = tl.program_id(1).to(tl.int64)
+    now = tl.load(due + p) != 0
+    if not EVERY:  # noqa: SIM102 (one is known when it is compiled)
+        if now == 0:
+            return
+    at = tl.program_id(0) * BLOCK + tl.arange(0, BLOCK)
+    inside = at < width
+    place = p * width + at
+    g = tl.load(gradient + place, mask=inside, other=0.0)
+    mean = tl.load(first + place, mask=inside, other=0.0)
+    square = tl.load(second + place, mask=inside, other=0.0)
+    value = tl.load(flat + place, mask=inside, other=0.0)
+    mean += KEEP1 * (g - mean)
+    square += KEEP2 * (g * g - square)
+    value -= tl.load(size + p) * mean / (tl.sqrt(square) / tl.load(root + p) + EPS)
+    tl.store(first + place, mean, mask=inside)
+    tl.store(second + place, square, mask=inside)
+    tl.store(flat + place, value, mask=inside)
+    if MOVE:
+        moving = inside & now
+        share = tl.load(tau + p)
+        old = tl.load(target + place, mask=moving, other=0.0)
+        apart = value - old
+        new = tl.where(share < 0.5, old + share * apart, value - (1.0 - share) * apart)
+        tl.store(target + place, new, mask=moving)

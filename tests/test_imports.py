@@ -19,7 +19,7 @@ LAYERS = [  # a module imports only from its own layer or an earlier one
     {"agents"},
     {"algorithms", "evaluation", "pictures", "population", "recorder", "runs"},
     {"bench", "studies"},
-    {"__main__", "cli", "cli_bench", "cli_study"},
+    {"__main__", "cli", "cli_bench", "cli_population", "cli_study"},
 ]
 CORE = set().union(*LAYERS[:4])
 

@@ -13,7 +13,8 @@ from nearl.population import MemberSettings
 from nearl.population.learner import Learner
 from nearl.population.neighbors import PopulationNeighbors, search_torch
 from nearl.population.ring import Ring
-from nearl.population.soft import PopulationSoft, PopulationWeights, distinct, module_of
+from nearl.population.soft import PopulationSoft, distinct, module_of
+from nearl.population.weights import PopulationWeights
 
 OBS, ACT = 3, 2
 

@@ -230,7 +230,7 @@ def test_members_are_agents_of_sb3s_kind(env):
     greedy = trained.learner.greedy(torch.as_tensor(obs)).numpy()
     for i, (_, kind) in enumerate(KINDS):
         agent = trained.member(i)
-        assert type(agent) is kind and agent.num_timesteps == 200 and agent._n_updates == 149
+        assert type(agent) is kind and agent.num_timesteps == 200 and agent._n_updates == 150
         expected = trained._scaled(greedy[i])
         np.testing.assert_allclose(
             agent.predict(obs[i], deterministic=True)[0], expected, atol=1e-5
@@ -240,9 +240,9 @@ def test_members_are_agents_of_sb3s_kind(env):
         rewards = trained.learner.memory.column("reward")[i, :200].numpy()
         assert (buffer.rewards[:200, 0] == rewards).all()
         adam = next(iter(agent.critic.optimizer.state.values()))
-        assert adam["step"] == 149
+        assert adam["step"] == 150
         agent.learn(30, reset_num_timesteps=False)
-        assert agent.num_timesteps == 230 and agent._n_updates > 149
+        assert agent.num_timesteps == 230 and agent._n_updates > 150
     assert trained.member(-1, replay=False).replay_buffer.size() == 0
     with pytest.raises(IndexError, match="numbered 0 to 3, got 7"):
         trained.member(7)

@@ -118,15 +118,8 @@ class TransitionMemory:
         td_error: Any = None,
     ) -> Tensor:
         """Store a batch ``(B, ...)`` and return its slots ``(B,)``; bad values change nothing."""
-        fields = {
-            "obs": obs,
-            "act": act,
-            "reward": reward,
-            "next_obs": next_obs,
-            "terminated": terminated,
-            "truncated": truncated,
-        }
-        rows = self.check(**fields)
+        values = (obs, act, reward, next_obs, terminated, truncated)
+        rows = self.check(**dict(zip(Transitions._fields[1:], values, strict=False)))
         axis, batch = len(self.lead), rows["reward"].shape[len(self.lead)]
         rows["td_error"] = torch.nan if td_error is None else self._shaped("td_error", td_error)
         start, end = self.total % self.capacity, (self.total + batch - 1) % self.capacity + 1

@@ -142,7 +142,7 @@ def fill(population: Population, stored: Tensor) -> None:
     count, learner = stored.shape[1], population.learner
     learner.memory.data[:, :count] = stored.to(learner.device)
     learner.clock.fill_(count)
-    population.step = population.engine.updated = count
+    population.step = count
     if isinstance(learner.module, PopulationSoft):
         columns = learner.memory.column("obs"), learner.memory.column("act")
         learner.module.neighbors.rebuild(*columns, count)

@@ -33,6 +33,8 @@ def run(
     device = device or ("cuda" if torch.cuda.is_available() else "cpu")
     if find_spec("triton") is None:
         methods = [name for name in methods if name == "autograd"]
+    before = torch.get_float32_matmul_precision()
+    torch.set_float32_matmul_precision("high")  # for autograd
     cells = []
     for count in members:
         cell: dict[str, Any] = {"members": count}
@@ -45,6 +47,7 @@ def run(
             cell[f"{name}_critics_us"], cell[f"{name}_both_us"] = both
             cell[f"{name}_us"] = sum(both) / 2
         cells.append(cell)
+    torch.set_float32_matmul_precision(before)
     name = torch.cuda.get_device_name() if device == "cuda" else "cpu"
     return {"device": name, "methods": list(methods), "cells": cells}
 
@@ -63,8 +66,7 @@ def filled(count: int, device: str, *, stored: int = 2000, **changes: Any) -> Le
 
 
 def updater(learner: Learner, method: str) -> Callable[..., None]:
-    """The update by autograd with tf32, or fused with a precision."""
-    torch.set_float32_matmul_precision("high")
+    """The update by autograd, or fused with a precision."""
     if method == "autograd":
         return learner.update
     from nearl.population.fused_update import FusedUpdate
@@ -136,7 +138,7 @@ def kernels(count: int, method: str, *, updates: int = 20) -> list[tuple[str, fl
 
 def tiles(count: int, precision: str, *, repeats: int = 5) -> list[tuple[str, Any, float]]:
     """Kind, tile and microseconds of the hidden layer's three products for twin critics."""
-    from nearl.population import fused
+    from nearl.population import fused, fused_gradients
     from nearl.population.networks import Stack
 
     stack = Stack(count, (400, 300), heads=2, device="cuda")
@@ -146,8 +148,8 @@ def tiles(count: int, precision: str, *, repeats: int = 5) -> list[tuple[str, An
     options: Any = {"precision": precision}
     works: dict[str, Work] = {
         "dense": lambda: fused.dense(x, layer, h, epilogue="relu", **options),
-        "input": lambda: fused.input_gradient(h, layer.weight, x, dx, **options),
-        "weight": lambda: fused.weight_gradient(x, h, layer, **options),
+        "input": lambda: fused_gradients.input_gradient(h, layer.weight, x, dx, **options),
+        "weight": lambda: fused_gradients.weight_gradient(x, h, layer, **options),
     }
     candidates = [
         fused.Tile(64, 64, 32, 2, 3),

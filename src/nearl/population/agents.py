@@ -45,7 +45,7 @@ def member_agent(population: Population, i: int, *, replay: bool, env: Any) -> A
         adam: StackedAdam = getattr(learner, f"{name}_adam")
         network.optimizer.load_state_dict(_adam_state(network, stack, adam, i, names))
     agent.num_timesteps = population.step
-    agent._n_updates = max(0, population.step - 1 - settings.learning_starts)
+    agent._n_updates = max(0, population.step - settings.learning_starts)
     agent._episode_num = int(population.episodes[i])
     if replay:
         _fill_buffer(agent, population, i)

@@ -18,18 +18,11 @@ class PlainEngine:
 
     def __init__(self, learner: Learner, lanes: int) -> None:
         self.learner, self.lanes = learner, lanes
-        self.updated = 0  # stored transitions after which the last update was started
 
     def begin(self, step: int, obs: Array) -> Array:
         """The first actions ``(P, act)`` for observations ``(P, obs)``."""
         self.learner.draws.actions.reach(step)
         return _array(self.learner.act(self._tensor(obs)))
-
-    def update(self, step: int) -> None:
-        """Start what follows ``step`` stored transitions, once; it may still run on return."""
-        if step > self.updated:
-            self.updated = step
-            self._update(step)
 
     def _update(self, step: int) -> None:
         if not self.learner.updates(step):
@@ -44,12 +37,15 @@ class PlainEngine:
     ) -> tuple[Array, Array | None]:
         """Store ``row (P, width)``, the ``step``-th transition, and act on ``obs (P, obs)``.
 
-        With observations ``(P * lanes, obs)`` of an evaluation, also the snapshot's actions.
+        With observations ``(P * lanes, obs)`` of an evaluation, also the snapshot's actions. Then
+        comes the update, which may still run on return.
         """
         self.learner.store(self._tensor(row))
         self._count(step, row)
         actions = self.begin(step, obs)
-        return actions, None if evaluated is None else self.greedy(evaluated)
+        others = None if evaluated is None else self.greedy(evaluated)
+        self._update(step)
+        return actions, others
 
     def greedy(self, obs: Array) -> Array:
         """The snapshot's actions ``(P * lanes, act)``."""

@@ -13,8 +13,9 @@ from typing import TYPE_CHECKING
 import torch
 from torch import Tensor
 
-from nearl.population.fused import Precision, dense, input_gradient, weight_gradient
+from nearl.population.fused import Precision, dense
 from nearl.population.fused_adam import Pace, adam, tick
+from nearl.population.fused_gradients import input_gradient, weight_gradient
 from nearl.population.fused_values import Critic, output_gradient, value_gradients
 from nearl.population.networks import Layer, Stack
 from nearl.soft_update import AugmentedBatch

@@ -74,7 +74,7 @@ class GraphEngine(PlainEngine):
             self._outbox_host.copy_(self._outbox, non_blocking=True)
             self._ready.record()
             self._count(step, row)
-        self.update(step)  # at once, so that the device does not wait for the host
+        self._update(step)  # at once, so that the device does not wait for the host
         self._ready.synchronize()
         actions = self._outbox_array[:, :act].copy()
         if evaluated is None:

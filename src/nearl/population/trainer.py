@@ -171,8 +171,6 @@ class Population:
 
     def _advance(self) -> None:
         """One step of every member. The update runs beside the simulations, where it can."""
-        if self.step > 0:
-            self.engine.update(self.step)
         result = self.env.step(self._scaled(self.actions))
         self._fill_rows(result)
         ended = result.terminated | result.truncated
@@ -180,12 +178,12 @@ class Population:
         self.obs = self.env.reset_done(ended) if ended.any() else result.obs
         self._evaluate()
         self.step += 1
-        if self.evaluator.due(self.step):
-            self.engine.take_snapshot()
-            self.evaluator.begin(self.step)
         self.actions, self.evaluator.actions = self.engine.exchange(
             self.step, self._rows, self.obs, self.evaluator.obs
         )
+        if self.evaluator.due(self.step):
+            self.engine.take_snapshot()
+            self.evaluator.begin(self.step)
 
     def _evaluate(self) -> None:
         finished = self.evaluator.advance(self.engine)
@@ -223,7 +221,6 @@ class Population:
             return
         state = {
             "step": self.step,
-            "updated": self.engine.updated,
             "episodes": self.episodes,
             "obs": self.obs,
             "actions": self.actions,
@@ -236,7 +233,6 @@ class Population:
         assert self._checkpoints is not None
         self._checkpoints.load(self.learner, state)
         self.step, self.episodes = state["step"], state["episodes"]
-        self.engine.updated = state["updated"]
         self.obs, self.actions = state["obs"], state["actions"]
         self.env.restore(state["env"])
         self.evaluator.restore(state["evaluator"])

@@ -2,7 +2,7 @@
 
 import pytest
 
-from nearl.bench import critic, memory, nnac, search, train
+from nearl.bench import critic, memory, nnac, population, search, train
 
 
 def test_critic_bench_compares_equal_numbers():
@@ -51,3 +51,12 @@ def test_train_bench_has_the_ratio_of_every_case():
         assert case["ratio"] == pytest.approx(case["nearl_ms"] / case["sb3_ms"])
         assert result["ratios"][name] == case["ratio"]
     train.rows(result)
+
+
+def test_population_bench_has_ratios_and_floors():
+    result = population.run(sizes=(2,), steps=4, stored=(300,), device="cpu")
+    (row,) = result["runs"]
+    assert row["ratio"] == pytest.approx(row["agent_steps_per_s"] / row["sb3_steps_per_s"])
+    assert row["members"] == 2 and {"nn_step_ratio", "nn_batch_ratio"} <= row.keys()
+    assert row["floor_matrix_us"] > 0 and 0 < row["floor_physics_us"] < row["us_per_step"]
+    population.rows(result)

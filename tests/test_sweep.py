@@ -1,0 +1,81 @@
+"""Populations from the command line: algorithms x seeds x settings."""
+
+import csv
+import sys
+
+import pytest
+
+from nearl.cli import main
+from nearl.cli_population import parse_sweep
+from nearl.population.members import flat_settings
+from nearl.population.sweep import sweep
+
+
+def test_a_sweep_is_every_combination_and_bases_are_there_once():
+    members = sweep(
+        "HalfCheetah-v4",
+        algos=["nntd3", "td3"],
+        seeds=(0, 1, 2),
+        preset="paper",
+        settings={"lipschitz": [1.0, 3.0], "learning_rate": [1e-3, 3e-4]},
+    )
+    assert len(members) == 3 * (2 * 2 + 2)
+    found = {
+        (m.algo, m.seed, flat_settings(m)["lipschitz"], m.learning_rate)
+        for m in members
+        if m.algo == "nntd3"
+    }
+    assert found == {
+        ("nntd3", seed, lipschitz, rate)
+        for seed in range(3)
+        for lipschitz in (1.0, 3.0)
+        for rate in (1e-3, 3e-4)
+    }
+    assert all(m.nn.weight == (0.9 if m.algo == "nntd3" else 0.0) for m in members)
+
+
+def test_values_are_read_as_yaml_and_numbers():
+    assert parse_sweep(["lipschitz=1,3", "tau=1e-2", "metric=raw"]) == {
+        "lipschitz": [1, 3],
+        "tau": [0.01],
+        "metric": ["raw"],
+    }
+    with pytest.raises(ValueError, match="--set takes name=value"):
+        parse_sweep(["lipschitz"])
+
+
+def run(monkeypatch, *arguments):
+    monkeypatch.setattr(sys, "argv", ["nearl", "population", *arguments, "--no-table"])
+    main()
+
+
+def test_the_command_trains_and_goes_on_where_it_was_cut(tmp_path, monkeypatch, capsys):
+    options = ["--env", "Pendulum-v1", "--algos", "nnddpg,ddpg", "--seeds", "0-1", "--steps", "260"]
+    options += ["--eval-every", "130", "--eval-episodes", "1", "--device", "cpu", "--threads", "1"]
+    options += ["--set", "learning_starts=60", "--set", "weight=0.1,0.5"]
+    with pytest.raises(SystemExit):
+        run(monkeypatch, *options, "--out", str(tmp_path / "whole"))
+    with pytest.raises(SystemExit):
+        run(monkeypatch, *options, "--out", str(tmp_path / "cut"), "--minutes", "0.001")
+    assert "to be continued" in capsys.readouterr().out
+    with pytest.raises(SystemExit):
+        run(monkeypatch, *options, "--out", str(tmp_path / "cut"))
+    files = [tmp_path / name / "eval.csv" for name in ("whole", "cut")]
+    assert files[0].read_text() == files[1].read_text()
+    rows = list(csv.DictReader(files[0].open()))
+    assert len(rows) == 2 * 6 and {row["weight"] for row in rows} == {"0.1", "0.5", "0"}
+
+
+@pytest.mark.parametrize(
+    ("arguments", "words"),
+    [
+        (["--algos", "sac"], "nntd3"),
+        (["--seeds", "x"], "--seeds takes"),
+        (["--precision", "fp8"], "tf32 or fp32"),
+        (["--preset", "authors", "--algos", "nntd3"], "one update per step"),
+    ],
+)
+def test_mistakes_end_with_one_line(tmp_path, monkeypatch, capsys, arguments, words):
+    with pytest.raises(SystemExit) as caught:
+        run(monkeypatch, "--out", str(tmp_path), "--device", "cpu", *arguments)
+    assert caught.value.code == 2 and words in capsys.readouterr().err

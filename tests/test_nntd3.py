@@ -13,7 +13,7 @@ from stable_baselines3.common.noise import NormalActionNoise
 from stable_baselines3.common.vec_env import DummyVecEnv, VecNormalize
 
 import nearl
-from nearl import NNDDPG, NNSAC, NNTD3, SoftNNConfig
+from nearl import NNDDPG, NNSAC, NNTD3, NNCritic, SoftNNConfig
 from nearl.metrics import ActionCode, WeightedL2
 from nearl.saving import CorruptFileError
 
@@ -327,6 +327,13 @@ def test_normalized_environments_shift_rewards_in_their_own_units():
     obs = model.soft.memory["next_obs"][:5]
     normal = torch.as_tensor(env.normalize_obs(obs.numpy()))
     torch.testing.assert_close(model.soft.policy(obs), model.actor_target(normal).detach())
+    before = model.soft.refresh(batch.slots)
+    env.obs_rms.mean += 3.0  # the same network now acts differently, and must be asked again
+    after = model.soft.refresh(batch.slots)
+    fresh = NNCritic(model.soft.experience, lipschitz=1.0, horizon=4)
+    expected = fresh.td_error(model.soft.memory.gather(batch.slots), lambda x: model.soft.policy(x))
+    assert not torch.equal(before, after)
+    torch.testing.assert_close(after, expected, atol=1e-4, rtol=1e-4)
 
 
 def test_the_authors_order_trains_on_runs_of_consecutive_transitions_once_per_episode():
@@ -338,6 +345,7 @@ def test_the_authors_order_trains_on_runs_of_consecutive_transitions_once_per_ep
         actor_weight=10.0,
         refresh="batch",
         policy_noise=0.1,
+        reward_scale=0.1,
         policy="online",
         unit="episode",
         cutoff=3,
@@ -348,12 +356,17 @@ def test_the_authors_order_trains_on_runs_of_consecutive_transitions_once_per_ep
     augment = model.soft.augment
 
     def watch(batch, **options):
-        seen.append(batch.slots.numpy())
-        return augment(batch, **options)
+        found = augment(batch, **options)
+        if model.soft.paused:  # SB3's own updates, with scaled rewards
+            assert torch.equal(found.reward, 0.1 * model.soft.memory.column("reward", batch.slots))
+        else:
+            seen.append(batch.slots.numpy())
+        return found
 
     model.soft.augment = watch
     model.learn(600)
     # Two episodes with the module on; the third ends its phase: one batch of stored errors.
+    assert len(seen) == 16 + 1
     phase, after = seen[:16], seen[16:]
     assert all((np.diff(slots) == 1).all() and len(slots) == 4 for slots in phase)
     assert len(after) == 1 and (model.soft.memory["td_error"][after[0]] == 0).sum() == 0

@@ -94,6 +94,7 @@ class SoftNN:
             branch=config.branch,
             noise_free=config.policy_noise == 0,
         )
+        self.paused = False  # while true, batches are the base algorithm's but for the scale
         self.seconds, self.updates, self._used = 0.0, 0, torch.zeros(0)
 
     # -- the three modifications -----------------------------------------------------------------
@@ -140,7 +141,7 @@ class SoftNN:
         """
         config = self.config
         errors = batch.td_error
-        if config.refresh == "batch" and self.schedule.on:
+        if config.refresh == "batch" and self.schedule.on and not self.paused:
             errors = self.refresh(batch.slots).to(batch.reward.device)
         used = shaped_errors(
             errors,
@@ -149,7 +150,7 @@ class SoftNN:
             positive_only=config.keep == "positive",
         )
         reward = batch.reward * config.reward_scale if config.reward_scale != 1 else batch.reward
-        if self.supervision > 0:
+        if self.supervision > 0 and not self.paused:
             reward = shifted_rewards(reward, used * unit, self.supervision)
         self._used = used
         self.updates += 1

@@ -17,11 +17,19 @@ class VersionedPolicy:
 
     ``act`` maps observations to actions, ``net`` of flat observations unless given. Observations
     come from the CPU and actions go back there, wherever the network is. A plain stack of linear
-    layers, ReLU and tanh is computed in NumPy for a few rows.
+    layers, ReLU and tanh is computed in NumPy for a few rows. Without ``remember`` there is no
+    version: for an ``act`` that depends on more than the network.
     """
 
-    def __init__(self, net: nn.Module, act: Callable[[Tensor], Tensor] | None = None) -> None:
-        self.net, self.version = net, 0
+    def __init__(
+        self,
+        net: nn.Module,
+        act: Callable[[Tensor], Tensor] | None = None,
+        *,
+        remember: bool = True,
+    ) -> None:
+        self.net = net
+        self.version: int | None = 0 if remember else None
         self.act = act or (lambda obs: net(obs.flatten(1).float()))
         self._now = [*net.parameters(), *net.buffers()]
         self._seen: list[Tensor] = []
@@ -30,6 +38,8 @@ class VersionedPolicy:
 
     def refresh(self) -> None:
         """Compare the network with what it was at the last call."""
+        if self.version is None:
+            return
         if not self._seen or not all(map(torch.equal, self._seen, self._now)):
             self._seen = [tensor.detach().clone() for tensor in self._now]
             self.version += 1

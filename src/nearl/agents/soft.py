@@ -127,7 +127,8 @@ class SoftUpdate(OffPolicyAlgorithm):
                 return actor(obs)  # type: ignore[no-any-return]
             return actor(obs, deterministic=True)  # type: ignore[no-any-return]
 
-        return VersionedPolicy(actor, act)
+        # What VecNormalize does to observations changes at every step, the network or not.
+        return VersionedPolicy(actor, act, remember=self._vec_normalize_env is None)
 
     # -- learning --------------------------------------------------------------------------------
 
@@ -173,10 +174,10 @@ class SoftUpdate(OffPolicyAlgorithm):
             elif not bool(buffer.memory["td_error"].isnan().all()):
                 buffer.supervised = True
                 super().train(1, batch_size)
-            buffer.runs, buffer.supervised, buffer.soft = None, False, None
+            buffer.runs, buffer.supervised, self.soft.paused = None, False, True
             super().train(steps, batch_size)
         finally:
-            buffer.runs, buffer.supervised, buffer.soft = None, False, self.soft
+            buffer.runs, buffer.supervised, self.soft.paused = None, False, False
 
     @contextmanager
     def _hooked(self) -> Iterator[None]:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
+from functools import cache
 from pathlib import Path
 from typing import Any
 
@@ -45,7 +46,7 @@ class BatchedMujoco(BatchedEnv):
         self._begin(env_id, n, seeds)
         self._mujoco = mujoco = _import_mujoco()
         assets = Path(gym.__file__).parent / "envs" / "mujoco" / "assets"
-        self.model = model = mujoco.MjModel.from_xml_path(str(assets / task.xml))
+        self.model = model = _compiled(str(assets / task.xml))
         # Contact forces are read from the simulations' own data, which only persistent ones have.
         self._batch = mujoco.batch.Batch(
             model, n, 0 if threads is None else threads, bool(task.contact_cost)
@@ -141,6 +142,12 @@ class BatchedMujoco(BatchedEnv):
         self._steps[:] = state["steps"]
         self._x[:] = state["x"]
         self._forces[:] = state["forces"]
+
+
+@cache
+def _compiled(path: str) -> Any:
+    """The model in a file, read once: simulations share it and MuJoCo warns only once."""
+    return _import_mujoco().MjModel.from_xml_path(path)
 
 
 def _import_mujoco() -> Any:

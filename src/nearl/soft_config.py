@@ -19,7 +19,7 @@ class SoftNNConfig:
     with the weight ``threshold``. A ``weight`` of 0 leaves the base algorithm exactly as it is.
 
     The defaults are mild: the actor alone is drawn, a little, to actions that did better than the
-    memory expected of the policy. Of what was tried on Pendulum with other seeds than those
+    memory expected of the policy. Of what was tried on Pendulum, with other seeds than those
     reported, this was the form that did no harm (docs/soft-update.md).
     """
 

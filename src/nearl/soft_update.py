@@ -181,8 +181,11 @@ class SoftNN:
         self, means: Tensor, batch: AugmentedBatch, parameters: list[Tensor]
     ) -> tuple[list[Tensor | None], float]:
         """The term's gradients and the weight with which ``actor_term`` adds them."""
+        started = time.perf_counter()
         term = self._actor_term(means, batch)
-        return self._clipped(term, parameters, self.actor_weights[1])
+        found = self._clipped(term, parameters, self.actor_weights[1])
+        self.seconds += time.perf_counter() - started
+        return found
 
     def _actor_term(self, means: Tensor, batch: AugmentedBatch) -> Tensor:
         config = self.config
@@ -248,7 +251,7 @@ class SoftNN:
     # -- report and state ------------------------------------------------------------------------
 
     def metrics(self) -> dict[str, float]:
-        """What the last batch looked like, and the time in rollouts per update since then."""
+        """What the last batch looked like, and the time per update in rollouts and actor term."""
         used = self._used
         known = used[~used.isnan()]
         spent = 1e3 * self.seconds / max(1, self.updates)
@@ -261,7 +264,8 @@ class SoftNN:
             "td_error_std": float(known.std(correction=0)) if some else 0.0,
             "neighbor_distance": float(self.critic.distance),
             "supervised_share": len(known) / max(1, len(used)),
-            "lipschitz": self.critic.lipschitz if len(self.memory) else 0.0,
+            # Not asked for once rollouts have stopped: "auto" would search to estimate it.
+            "lipschitz": self.critic.lipschitz if self.schedule.on and len(self.memory) else 0.0,
             "ms_per_update": spent,
         }
 

@@ -207,6 +207,46 @@ def test_only_the_members_asked_for_are_reset():
     np.testing.assert_array_equal(envs.reset([]), after)
 
 
+SOME = ["Hopper-v5", "HalfCheetah-v4", "Ant-v5", "Pendulum-v1"]
+
+
+@pytest.mark.parametrize("env_id", SOME)
+def test_some_members_step_as_if_there_were_no_others(env_id):
+    """Whichever members step together, each makes the same steps, and the others none."""
+    envs, alone = (make_batched(env_id, 4, seeds=range(4)) for _ in range(2))
+    obs = envs.reset()
+    np.testing.assert_array_equal(alone.reset(), obs)
+    rng = np.random.default_rng(0)
+    actions = rng.uniform(-1, 1, (4, 90, envs.action_dim)).astype(np.float32)
+    seen, made = [[] for _ in range(4)], np.zeros(4, int)
+    for _ in range(120):
+        members = np.flatnonzero(rng.random(4) < 0.6)
+        result = envs.step(actions[members, made[members]], members)
+        made[members] += 1
+        obs[members] = result.obs
+        np.testing.assert_array_equal(envs.reset([]), obs)
+        for row, member in enumerate(members):
+            seen[member].append(np.hstack([np.ravel(column[row]) for column in result]))
+    assert made.min() > 40 and made.max() < 90
+    for step in range(made.max()):
+        result = alone.step(actions[:, step])
+        for member in np.flatnonzero(step < made):
+            expected = np.hstack([np.ravel(column[member]) for column in result])
+            np.testing.assert_array_equal(seen[member][step], expected)
+
+
+@pytest.mark.parametrize("env_id", SOME)
+def test_a_reset_with_seeds_makes_members_new(env_id):
+    envs, fresh = (make_batched(env_id, 3, seeds=seeds) for seeds in ([1, 2, 3], [8, 2, 7]))
+    envs.reset()
+    play(envs, 40)
+    before = envs.reset([1])
+    obs, expected = envs.reset([2, 0], seeds=[7, 8]), fresh.reset()
+    np.testing.assert_array_equal(obs[[0, 2]], expected[[0, 2]])
+    np.testing.assert_array_equal(obs[1], before[1])
+    np.testing.assert_array_equal(play(envs, 220)[:, [0, 2]], play(fresh, 220)[:, [0, 2]])
+
+
 @pytest.mark.parametrize("env_id", ["Pendulum-v1", "MountainCarContinuous-v0"])
 def test_vectorized_gym_is_plain_gymnasium(env_id):
     envs = make_batched(env_id, 2, seeds=[3, 4])
@@ -277,6 +317,16 @@ def test_bad_calls_are_named_and_change_nothing(env_id):
     for members in ([2], [-1], [True, False], [0.5]):
         with pytest.raises(ValueError, match="members are numbers from 0 to 1"):
             envs.reset(members)
+        with pytest.raises(ValueError, match="members are numbers from 0 to 1"):
+            envs.step(np.zeros((len(members), envs.action_dim)), members)
+    for members in ([1, 0], [1, 1]):
+        with pytest.raises(ValueError, match="members must ascend, got"):
+            envs.step(good, members)
+    with pytest.raises(ValueError, match=r"expected \(1, .*one row per member"):
+        envs.step(good, [1])
+    for seeds, words in ([[1], "2 members need 2 seeds"], [[1, -1], "negative, got -1"]):
+        with pytest.raises(ValueError, match=words):
+            envs.reset([0, 1], seeds=seeds)
     with pytest.raises(ValueError, match=r"mask has shape \(3,\)"):
         envs.reset_done([True] * 3)
     with pytest.raises(ValueError, match="int64"):

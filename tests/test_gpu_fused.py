@@ -147,17 +147,16 @@ def test_gradients_of_inputs(rows, columns, batch, heads, precision):
 @pytest.mark.parametrize(("rows", "columns", "batch", "heads"), CASES)
 def test_gradients_of_parameters(rows, columns, batch, heads, precision):
     from nearl.population.fused_gradients import weight_gradient
-    from nearl.population.fused_update import laid_out
 
     stack, _ = one_layer(3, heads, rows, columns)
     x, dy = strided(3, batch, rows), randn(3 * heads, batch, columns)
     expected = torch.zeros_like(stack.flat, dtype=torch.float64)
-    weight, bias = laid_out(expected, stack)[0]
+    weight, bias = stack.laid_out(expected)[0]
     weight.copy_(x.repeat_interleave(heads, 0).double().mT @ dy.double())
     bias.copy_(dy.double().sum(1, keepdim=True))
     first, second = halves(x, heads > 1)
     flat = torch.zeros_like(stack.flat)
-    layer = laid_out(flat, stack)[0]
+    layer = stack.laid_out(flat)[0]
     layer.weight.fill_(torch.nan)
     layer.bias.fill_(torch.nan)
     weight_gradient(first, dy, layer, second=second, heads=heads, precision=precision)
@@ -170,7 +169,6 @@ def test_gradients_of_parameters(rows, columns, batch, heads, precision):
 @pytest.mark.parametrize("depth", [12, 300])
 @pytest.mark.parametrize("heads", [1, 2])
 def test_errors_and_the_critics_output_layer(batch, depth, heads):
-    from nearl.population.fused_update import laid_out
     from nearl.population.fused_values import Critic, output_gradient, value_gradients
     from nearl.population.targets import critic_losses, pessimistic_values, td_targets
 
@@ -184,7 +182,7 @@ def test_errors_and_the_critics_output_layer(batch, depth, heads):
     dy, targets = randn(3 * heads, batch), randn(3, batch)
     value_gradients(*critics, reward, terminated, discount, twin.int(), dy, targets)
     dh, flat = torch.full_like(hidden[0], torch.nan), torch.zeros_like(stacks[0][0].flat)
-    output_gradient(critics[0], dy, dh, laid_out(flat, stacks[0][0])[0])
+    output_gradient(critics[0], dy, dh, stacks[0][0].laid_out(flat)[0])
 
     def values(x, weight, bias):
         return torch.baddbmm(bias, x, weight).view(3, heads, batch)
@@ -198,7 +196,7 @@ def test_errors_and_the_critics_output_layer(batch, depth, heads):
     assert_near(targets, goals, "ieee")
     assert_near(dh, dx * (hidden[0] > 0), "ieee")
     expected = torch.zeros_like(flat, dtype=torch.float64)
-    for view, value in zip(laid_out(expected, stacks[0][0])[0], parameters, strict=True):
+    for view, value in zip(stacks[0][0].laid_out(expected)[0], parameters, strict=True):
         view.copy_(value)
     assert_near(flat, expected, "ieee")
 
@@ -270,8 +268,8 @@ class Term:
     def actor_term(self, means, batch):
         return (means - batch.act).square().mean((1, 2))
 
-    def combine(self, base, term):
-        return base + self.on * term
+    def shares(self, term):
+        return torch.ones_like(self.on[:, 0]), self.on[:, 0]
 
     def tau(self, tau):
         return torch.where(self.on > 0, 0.2, tau)
@@ -388,7 +386,7 @@ def test_a_captured_update_is_autograds(module):
         row = randn(len(MIXED), plain.memory.width)
         advance(plain, 30 + i, row)
         torch.cuda.synchronize()
-        engine.update(30 + i)
+        engine._update(30 + i)
         engine.synchronize()
         fused.store(row)
     torch.cuda.synchronize()

@@ -444,8 +444,8 @@ class Spy:
         self.calls.append("actor_term")
         return (means - batch.act).square().mean((1, 2))
 
-    def combine(self, base, term):
-        return base + self.on * term
+    def shares(self, term):
+        return torch.ones_like(self.on[:, 0]), self.on[:, 0]
 
     def tau(self, tau):
         return torch.where(self.on > 0, 0.2, tau)

@@ -13,7 +13,9 @@ from nearl.population import MemberSettings
 from nearl.population.learner import Learner
 from nearl.population.neighbors import PopulationNeighbors, search_torch
 from nearl.population.ring import Ring
-from nearl.population.soft import PopulationSoft, distinct, module_of
+from nearl.population.soft import PopulationSoft, module_of
+from nearl.population.targets import combined
+from nearl.population.walks import distinct
 from nearl.population.weights import PopulationWeights
 
 OBS, ACT = 3, 2
@@ -182,7 +184,8 @@ def test_every_member_has_the_numbers_of_the_module_alone(capacity):
         (plain,) = torch.autograd.grad(base.sum(), [walks.weights], retain_graph=True)
         term = walks.soft.actor_term(means, mine)
         (more,) = torch.autograd.grad(term.sum(), [walks.weights])
-        got = walks.soft.combine(plain.flatten(1), more.flatten(1)).view_as(plain)
+        shares = walks.soft.shares(more.flatten(1))
+        got = combined(plain.flatten(1), more.flatten(1), shares).view_as(plain)
         tau = walks.soft.tau(torch.full((len(CONFIGS), 1), 0.005))
         assert (mine.discount == 0.9).all()
         for p, soft in enumerate(walks.alone):
@@ -212,7 +215,7 @@ def test_a_member_without_the_module_is_left_as_it_is_bit_by_bit():
     assert torch.equal(walks.soft.augment(rows).reward[2], rows.reward[2])
     assert walks.ring.column("td_error")[2, :50].isnan().all()
     base, term = torch.randn(2, len(CONFIGS), 7)
-    assert torch.equal(walks.soft.combine(base, term)[2], base[2])
+    assert torch.equal(combined(base, term, walks.soft.shares(term))[2], base[2])
     assert walks.soft.tau(torch.full((6, 1), 0.005))[2] == 0.005
 
 

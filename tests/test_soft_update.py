@@ -294,3 +294,14 @@ def test_the_single_file_example_learns_with_the_module_and_is_plain_td3_without
     flat = [torch.cat([p.flatten() for p in actor.parameters()]) for actor in actors]
     assert torch.equal(flat[0], flat[1]) and not torch.equal(flat[0], flat[2])
     assert path.read_text().count("# nearl") <= 10
+
+
+def test_errors_are_missing_while_there_are_fewer_transitions_than_neighbors():
+    memory = TransitionMemory(10, (2,), (1,))
+    config = SoftNNConfig(weight=0.5, neighbors=3, horizon=2, metric="raw", refresh="step")
+    soft = SoftNN(memory, config, policy=lambda obs: obs[:, :1], gamma=0.9)
+    rng = np.random.default_rng(0)
+    for _ in range(5):
+        obs, act, after = rng.normal(size=(1, 2)), rng.normal(size=(1, 1)), rng.normal(size=(1, 2))
+        soft.observe(obs, act, np.ones(1), after, np.zeros(1, bool), np.zeros(1, bool))
+    assert memory["td_error"][:5].isnan().tolist() == [True, True, False, False, False]

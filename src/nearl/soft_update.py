@@ -124,7 +124,12 @@ class SoftNN:
             self.schedule.advance(steps=len(slots), episodes=int(np.sum(ended)))
 
     def refresh(self, slots: Tensor) -> Tensor:
-        """Errors of stored transitions under the policy, which are also stored with them."""
+        """Errors of stored transitions under the policy, which are also stored with them.
+
+        They are missing as long as there are fewer transitions than neighbors to ask for.
+        """
+        if len(self.memory) < self.config.neighbors:
+            return self.memory.gather(slots).td_error
         started = time.perf_counter()
         self._renew()
         with torch.no_grad():

@@ -22,6 +22,7 @@ from nearl.soft_config import SoftNNConfig
 
 ENV, WARM = "HalfCheetah-v4", 300
 STORED = (10_000, 30_000)  # transitions in the NN phase
+EVERY = 10_000  # steps from one evaluation to the next, as by default
 
 
 def run(
@@ -32,13 +33,13 @@ def run(
     device: str = "auto",
     evaluate: bool | None = None,
 ) -> dict[str, Any]:
-    """One row per size; on a GPU over ``steps`` that include an evaluation of 5 episodes."""
+    """One row per size; on a GPU over ``steps`` beside which 5 episodes are evaluated."""
     gpu = device == "cuda" or (device == "auto" and torch.cuda.is_available())
     if not gpu:
         torch.set_num_threads(os.cpu_count() or 1)
     device = "cuda" if gpu else "cpu"
     sizes = sizes or ((20, 80) if gpu else (5,))
-    steps = steps or (10_000 if gpu else 150)
+    steps = steps or (EVERY - WARM - 200 if gpu else 150)
     stored = stored or (STORED if gpu else (2_000,))
     evaluate = gpu if evaluate is None else evaluate
     peer = sb3_steps_per_s(device, 800 if gpu else min(steps, 150))
@@ -121,7 +122,7 @@ def trained(
         of,
         steps=before + steps,
         device=device,
-        eval_every=before if evaluate else 10**9,
+        eval_every=EVERY,
         eval_episodes=5 if evaluate else 0,
         table=False,
     )
@@ -131,6 +132,9 @@ def trained(
         population._advance()
     population.engine.synchronize()
     started = time.perf_counter()
+    if evaluate:  # the share of one that is there in all of training
+        population.engine.take_snapshot()
+        population.evaluator.begin(population.step)
     while population.step < before + steps:
         population._advance()
     population.engine.synchronize()

@@ -11,6 +11,8 @@ from numpy.typing import ArrayLike, NDArray
 
 Floats = NDArray[np.float64]
 Bools = NDArray[np.bool_]
+Members = slice | NDArray[np.intp]  # ALL, or the numbers of some
+ALL = slice(None)
 
 
 class StepResult(NamedTuple):
@@ -20,6 +22,12 @@ class StepResult(NamedTuple):
     reward: Floats
     terminated: Bools
     truncated: Bools
+
+    def rows(self, part: slice) -> StepResult:
+        """The same of some."""
+        return StepResult(
+            self.obs[part], self.reward[part], self.terminated[part], self.truncated[part]
+        )
 
 
 class BatchedEnv(ABC):
@@ -38,12 +46,12 @@ class BatchedEnv(ABC):
     max_episode_steps: int | None
 
     @abstractmethod
-    def step(self, actions: ArrayLike) -> StepResult:
-        """Advance every member by its row of ``actions`` ``(n, action_dim)``."""
+    def _step(self, actions: NDArray[Any], members: Members) -> StepResult:
+        """Advance ``members``, all or in ascending order, by their rows of ``actions``."""
 
     @abstractmethod
-    def _reset(self, members: NDArray[np.intp]) -> None:
-        """Begin a new episode of each of ``members``, of which there is at least one."""
+    def _reset(self, members: NDArray[np.intp], seeds: Sequence[int] | None) -> None:
+        """Begin new episodes of ``members``, at least one, seeded anew where there are seeds."""
 
     @abstractmethod
     def _observe(self) -> Floats:
@@ -56,16 +64,39 @@ class BatchedEnv(ABC):
     @abstractmethod
     def _restore(self, state: Mapping[str, Any]) -> None: ...
 
-    def reset(self, members: Sequence[int] | NDArray[Any] | None = None) -> Floats:
-        """Begin new episodes of ``members`` (all by default); observations of all members."""
-        chosen = np.arange(self.n) if members is None else np.unique(np.asarray(members))
+    def step(
+        self, actions: ArrayLike, members: Sequence[int] | NDArray[Any] | None = None
+    ) -> StepResult:
+        """Advance every member by its row of ``actions`` ``(n, action_dim)``.
+
+        With ``members (m,)``, ascending numbers, only these: row i of the actions and of the
+        result is that of ``members[i]``.
+        """
+        if members is None:
+            return self._step(self._checked(actions, self.n), ALL)
+        chosen = self._numbers(np.asarray(members))
+        if (chosen[1:] <= chosen[:-1]).any():
+            raise ValueError(f"members must ascend, got {chosen.tolist()}: sort them")
+        whole = len(chosen) == self.n
+        return self._step(self._checked(actions, len(chosen)), ALL if whole else chosen)
+
+    def reset(
+        self,
+        members: Sequence[int] | NDArray[Any] | None = None,
+        *,
+        seeds: Sequence[int] | None = None,
+    ) -> Floats:
+        """Begin new episodes of ``members`` (all by default); observations of all members.
+
+        With seeds, one for each, they are from now on what they would be if made with these.
+        """
+        given = np.arange(self.n) if members is None else np.asarray(members)
+        chosen, places = np.unique(given, return_index=True)
+        if seeds is not None:
+            _check_seeds(seeds, len(given))
+            seeds = [seeds[place] for place in places]
         if chosen.size:
-            if chosen.dtype.kind not in "iu" or chosen[0] < 0 or chosen[-1] >= self.n:
-                raise ValueError(
-                    f"members are numbers from 0 to {self.n - 1}, got {chosen.tolist()} "
-                    "(reset_done takes a mask)"
-                )
-            self._reset(chosen)
+            self._reset(self._numbers(chosen), seeds)
             self._begun[chosen] = True
         self._check_begun()
         return self._observe()
@@ -92,10 +123,7 @@ class BatchedEnv(ABC):
     def _begin(self, env_id: str, n: int, seeds: Sequence[int]) -> None:
         if n < 1:
             raise ValueError(f"n must be at least 1, got {n}")
-        if len(seeds) != n:
-            raise ValueError(f"{n} members need {n} seeds, one each, got {len(seeds)}")
-        if (bad := next((seed for seed in seeds if seed < 0), None)) is not None:
-            raise ValueError(f"seeds must not be negative, got {bad}")
+        _check_seeds(seeds, n)
         self.env_id, self.n = env_id, n
         self._begun = np.zeros(n, np.bool_)
 
@@ -108,13 +136,24 @@ class BatchedEnv(ABC):
                 f"member {int(np.argmin(self._begun))} has no episode yet: call reset() first"
             )
 
-    def _checked(self, actions: ArrayLike) -> NDArray[Any]:
+    def _numbers(self, members: NDArray[Any]) -> NDArray[np.intp]:
+        """The sorted members, refused unless there are such."""
+        if members.size and (
+            members.dtype.kind not in "iu" or members[0] < 0 or members[-1] >= self.n
+        ):
+            raise ValueError(
+                f"members are numbers from 0 to {self.n - 1}, got {members.tolist()} "
+                "(reset_done takes a mask)"
+            )
+        return members.astype(np.intp, copy=False)
+
+    def _checked(self, actions: ArrayLike, count: int) -> NDArray[Any]:
         """The actions as floats of their own type, refused unless finite and of the right shape."""
         self._check_begun()
         given = np.asarray(actions)
-        if given.shape != (self.n, self.action_dim):
+        if given.shape != (count, self.action_dim):
             raise ValueError(
-                f"actions have shape {given.shape}, expected ({self.n}, {self.action_dim}): "
+                f"actions have shape {given.shape}, expected ({count}, {self.action_dim}): "
                 "one row per member"
             )
         if given.dtype.kind != "f":
@@ -126,3 +165,10 @@ class BatchedEnv(ABC):
                 "taken (no member has moved)"
             )
         return given
+
+
+def _check_seeds(seeds: Sequence[int], n: int) -> None:
+    if len(seeds) != n:
+        raise ValueError(f"{n} members need {n} seeds, one each, got {len(seeds)}")
+    if (bad := next((seed for seed in seeds if seed < 0), None)) is not None:
+        raise ValueError(f"seeds must not be negative, got {bad}")

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 from collections.abc import Mapping, Sequence
 from functools import cache
 from pathlib import Path
@@ -9,9 +10,9 @@ from typing import Any
 
 import gymnasium as gym
 import numpy as np
-from numpy.typing import ArrayLike, NDArray
+from numpy.typing import NDArray
 
-from nearl.envs.base import BatchedEnv, Bools, Floats, StepResult
+from nearl.envs.base import ALL, BatchedEnv, Bools, Floats, Members, StepResult
 from nearl.envs.tasks import TASKS
 from nearl.envs.vectorized import VectorizedGym
 
@@ -19,8 +20,10 @@ from nearl.envs.vectorized import VectorizedGym
 class BatchedMujoco(BatchedEnv):
     """Hopper, Walker2d, HalfCheetah and Ant, v4 and v5, to the bit as Gymnasium computes them.
 
-    One simulation per member, stepped by ``threads`` threads (all processors by default). Member i
-    starts its episodes where Gymnasium's environment does after ``reset(seed=seeds[i])``.
+    One simulation per member, stepped by ``threads`` threads (by default one per processor that
+    may be used). They are the batch's own: two batches have two sets, which get in each other's
+    way when stepped in turn, so one batch of all simulations is faster.
+    Member i starts its episodes where Gymnasium's environment does after ``reset(seed=seeds[i])``.
     ``contact_forces=True`` adds the 78 contact forces to Ant-v5's observations (27 without).
     As in Gymnasium, MuJoCo clips the actions that it applies and the cost is that of the whole.
     """
@@ -49,10 +52,14 @@ class BatchedMujoco(BatchedEnv):
         self.model = model = _compiled(str(assets / task.xml))
         # Contact forces are read from the simulations' own data, which only persistent ones have.
         self._batch = mujoco.batch.Batch(
-            model, n, 0 if threads is None else threads, bool(task.contact_cost)
+            model, n, threads or _processors(), bool(task.contact_cost)
         )
         bind = self._batch.bind
         self._qpos, self._qvel, self._ctrl = bind("qpos"), bind("qvel"), bind("ctrl")
+        # A row of the state is the time, the positions, the velocities and more.
+        first = mujoco.mj_stateSize(model, int(mujoco.mjtState.mjSTATE_TIME))
+        seen = slice(first + task.hidden_positions, first + model.nq + model.nv)
+        self._seen = self._batch.state[:, seen]
         self._moving_x = bind("xpos")[:, 1, 0] if task.torso_frame else self._qpos[:, 0]
         self._contacts: Any = bind("ncon") if task.contact_cost else None
         self._forces = np.zeros((n, model.nbody * 6 if task.contact_cost else 0))
@@ -69,48 +76,54 @@ class BatchedMujoco(BatchedEnv):
         self.action_dim = int(model.nu)
         self.action_low, self.action_high = model.actuator_ctrlrange.T.astype(np.float32)
 
-    def step(self, actions: ArrayLike) -> StepResult:
-        task, given = self.task, self._checked(actions)
-        self._ctrl[:] = given
-        self._batch.step(nstep=task.frame_skip)
-        reward = (self._moving_x - self._x) / self._dt
-        self._x[:] = self._moving_x
+    def _step(self, actions: NDArray[Any], members: Members) -> StepResult:
+        task = self.task
+        self._ctrl[members] = actions
+        self._batch.step(None if members is ALL else members, task.frame_skip)
+        x = self._moving_x[members]
+        reward = (x - self._x[members]) / self._dt
+        self._x[members] = x
         if task.is_healthy is None:
-            terminated: Bools = np.zeros(self.n, np.bool_)
+            terminated: Bools = np.zeros(len(actions), np.bool_)
         else:
-            healthy = task.is_healthy(self._qpos, self._qvel)
+            healthy = task.is_healthy(self._qpos[members], self._qvel[members])
             terminated = ~healthy
             reward += task.healthy_reward * (True if task.pays_the_fallen else healthy)
         # In the precision of the actions, which is what Gymnasium does.
-        cost: NDArray[Any] = task.control_cost * np.square(given).sum(1)
+        cost: NDArray[Any] = task.control_cost * np.add.reduce(np.square(actions), 1)
         if task.contact_cost:
-            self._read_forces()
-            cost = cost + task.contact_cost * np.square(self._forces).sum(1)
+            forces = self._read_forces(members)
+            cost = cost + task.contact_cost * np.square(forces).sum(1)
         reward -= cost
-        self._steps += 1
-        return StepResult(self._observe(), reward, terminated, self._steps >= self._limit)
+        steps = self._steps[members] + 1
+        self._steps[members] = steps
+        return StepResult(self._observe(members), reward, terminated, steps >= self._limit)
 
-    def _read_forces(self) -> None:
+    def _read_forces(self, members: Members) -> Floats:
         """Contact forces after the step, which MuJoCo computes only when asked to."""
-        self._forces[:] = 0.0
-        for member in np.flatnonzero(self._contacts):
+        self._forces[members] = 0.0
+        numbers = np.arange(self.n)[members]
+        for member in numbers[self._contacts[members] > 0]:
             self._batch.get_data(int(member), self._scratch)
             self._mujoco.mj_rnePostConstraint(self.model, self._scratch)
-            self._forces[member] = self._scratch.cfrc_ext.ravel()
-        np.clip(self._forces, -1.0, 1.0, out=self._forces)
+            self._forces[member] = self._scratch.cfrc_ext.ravel().clip(-1.0, 1.0)
+        return self._forces[members]
 
-    def _observe(self) -> Floats:
-        parts = [self._qpos[:, self.task.hidden_positions :], self._qvel]
+    def _observe(self, members: Members = ALL) -> Floats:
+        obs: Floats = self._seen[members]
         if self._observed_forces is not None:
-            parts.append(self._observed_forces)
-        obs = np.concatenate(parts, axis=1)
+            obs = np.concatenate([obs, self._observed_forces[members]], axis=1)
+        elif members is ALL:
+            obs = obs.copy()
         if (limit := self.task.clip_velocity) is not None:
             velocities = obs[:, -self.model.nv :]
             np.clip(velocities, -limit, limit, out=velocities)
         return obs
 
-    def _reset(self, members: NDArray[np.intp]) -> None:
+    def _reset(self, members: NDArray[np.intp], seeds: Sequence[int] | None) -> None:
         task, model = self.task, self.model
+        for member, seed in zip(members, seeds or (), strict=False):
+            self._rngs[member] = np.random.default_rng(seed)
         self._batch.reset(members, stage=self._mujoco.mjtStage.mjSTAGE_NONE)
         noise = task.reset_noise
         for member in members:
@@ -142,6 +155,12 @@ class BatchedMujoco(BatchedEnv):
         self._steps[:] = state["steps"]
         self._x[:] = state["x"]
         self._forces[:] = state["forces"]
+
+
+def _processors() -> int:
+    """How many processors this process may use: the machine may have more."""
+    known = hasattr(os, "sched_getaffinity")
+    return len(os.sched_getaffinity(0)) if known else os.cpu_count() or 1
 
 
 @cache

@@ -8,9 +8,9 @@ from typing import Any
 import gymnasium as gym
 import numpy as np
 from gymnasium import spaces
-from numpy.typing import ArrayLike, NDArray
+from numpy.typing import NDArray
 
-from nearl.envs.base import BatchedEnv, Floats, StepResult
+from nearl.envs.base import BatchedEnv, Floats, Members, StepResult
 from nearl.envs.replayable import Replayable
 
 
@@ -46,22 +46,24 @@ class VectorizedGym(BatchedEnv):
         self._dtype = action.dtype
         self._obs = np.zeros((n, self.observation_dim))
 
-    def step(self, actions: ArrayLike) -> StepResult:
+    def _step(self, actions: NDArray[Any], members: Members) -> StepResult:
         # A copy, since the environments keep their rows to replay them.
-        given = np.array(self._checked(actions), dtype=self._dtype)
-        reward = np.empty(self.n)
-        terminated, truncated = np.empty(self.n, np.bool_), np.empty(self.n, np.bool_)
-        for i, env in enumerate(self._envs):
-            obs, reward[i], terminated[i], truncated[i], _ = env.step(given[i])
-            self._obs[i] = np.ravel(obs)
-        return StepResult(self._observe(), reward, terminated, truncated)
+        given = np.array(actions, dtype=self._dtype)
+        count = len(given)
+        reward = np.empty(count)
+        terminated, truncated = np.empty(count, np.bool_), np.empty(count, np.bool_)
+        for i, member in enumerate(np.arange(self.n)[members]):
+            obs, reward[i], terminated[i], truncated[i], _ = self._envs[member].step(given[i])
+            self._obs[member] = np.ravel(obs)
+        return StepResult(self._obs[members].copy(), reward, terminated, truncated)
 
     def _observe(self) -> Floats:
         return self._obs.copy()
 
-    def _reset(self, members: NDArray[np.intp]) -> None:
-        for member in members:
-            self._obs[member] = np.ravel(self._envs[member].reset()[0])
+    def _reset(self, members: NDArray[np.intp], seeds: Sequence[int] | None) -> None:
+        for i, member in enumerate(members):
+            seed = None if seeds is None else int(seeds[i])
+            self._obs[member] = np.ravel(self._envs[member].reset(seed=seed)[0])
 
     def state(self) -> dict[str, Any]:
         members = [env.replay_state() for env in self._envs]

@@ -26,7 +26,7 @@ from torch import Tensor
 Precision = Literal["tf32", "tf32x3", "ieee"]
 TILE = 128  # points
 CHUNK = 256  # floors that are looked at together
-PROGRAMS = 2048  # of the first kernel, at least: enough for a large GPU
+PROGRAMS = 2048  # of the first kernel, at least
 
 
 def error_bound(precision: Precision, width: int) -> float:
@@ -68,7 +68,8 @@ def search_triton(
     tiles = triton.cdiv(capacity, TILE)
     block = 64 if wanted > 32 else 32 if wanted > 16 else 16
     blocks = triton.cdiv(wanted, block)
-    splits = min(tiles, triton.cdiv(PROGRAMS, blocks * members))
+    # Enough for a large GPU where few of the rows are asked, too.
+    splits = min(tiles, triton.cdiv(PROGRAMS, min(blocks, 2) * members))
     padded = max(16, triton.next_power_of_2(width))  # what a block of numbers must be
     keep = 1.0 - error_bound(precision, width)
     floors = torch.empty((members, tiles, wanted), device=queries.device)

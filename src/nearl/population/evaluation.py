@@ -1,99 +1,116 @@
-"""Evaluation: greedy episodes of a snapshot of all policies, a step at a time.
+"""Evaluation: greedy episodes of a snapshot of all policies, a few steps at a time.
 
-The trainer advances it by a step or so with every step of its own, while the device updates. So
-it takes part in no race: its returns depend only on the seeds, the step and the snapshot.
+The trainer steps a share of its environments with every step of its own, while the device updates.
+So it takes part in no race: its returns depend only on the seeds, the step and the snapshot.
 """
 
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from typing import Any
+from typing import Any, NamedTuple
 
 import numpy as np
 from numpy.typing import NDArray
 
-from nearl.envs import BatchedEnv, make_batched
+from nearl.envs import BatchedEnv, StepResult, make_batched
 from nearl.envs.base import Floats
 from nearl.envs.tasks import TASKS
 from nearl.population.members import MemberSettings
 
 TRAINING, EVALUATION = 0, 1  # what a member's environments are for
+Lanes = NDArray[np.intp]
+_ARRAYS = ("obs", "queue", "round", "returns")  # what of an evaluation changes
 
 
-def environments(
-    env_id: str,
-    members: Sequence[MemberSettings],
-    *,
-    key: tuple[int, ...],
-    each: int = 1,
-    threads: int | None = None,
-) -> BatchedEnv:
-    """``each`` environments per member, seeded from its seed and ``key``; ``(P * each)``."""
-    seeds = [
+def seeds(members: Sequence[MemberSettings], *key: int, each: int = 1) -> list[int]:
+    """Seeds of ``each`` environments per member, from its own seed and ``key``; ``P * each``."""
+    return [
         int(seed)
         for member in members
         for seed in np.random.SeedSequence((member.seed, *key)).generate_state(each)
     ]
+
+
+def environments(
+    env_id: str, members: Sequence[MemberSettings], *, lanes: int, threads: int | None = None
+) -> BatchedEnv:
+    """An environment per member to train in, then ``lanes`` per member to evaluate in.
+
+    They are one batch, so that one call steps both kinds on the same threads.
+    """
+    both = seeds(members, TRAINING) + seeds(members, EVALUATION, 0, each=lanes)
     known = {"threads": threads} if env_id in TASKS else {}
-    return make_batched(env_id, len(seeds), seeds=seeds, **known)
+    return make_batched(env_id, len(both), seeds=both, **known)
 
 
-def plan(episodes: int, limit: int, every: int) -> tuple[int, int]:
-    """How many episodes run side by side, and steps per training step, to be done in time."""
-    lanes = min(episodes, -(-episodes * limit // every))
-    rounds = -(-episodes // lanes)
-    return lanes, -(-rounds * limit // every)
+class Plan(NamedTuple):
+    """How evaluations fit between each other: as evenly spread as can be."""
+
+    lanes: int  # environments per member, side by side
+    sweeps: int  # evaluation steps with every training step
+    share: int  # environments that step in each of these
+
+
+def plan(members: int, *, episodes: int, limit: int, every: int) -> Plan:
+    """The least work per training step that ends an evaluation before the next begins.
+
+    Only where a single episode is longer than that does one sweep not do.
+    """
+    lanes = -(-episodes // max(every // limit, 1))
+    steps = -(-episodes // lanes) * limit  # of a lane, at most
+    sweeps = -(-steps // every)
+    return Plan(lanes, sweeps, -(-members * lanes * steps // (every * sweeps)))
 
 
 class Evaluation:
-    """``episodes`` episodes of every member, ``lanes`` of them side by side."""
+    """``episodes`` episodes of every member in ``lanes`` environments each, which take turns.
 
-    def __init__(
-        self,
-        env_id: str,
-        members: Sequence[MemberSettings],
-        step: int,
-        *,
-        episodes: int,
-        lanes: int,
-        threads: int | None = None,
-    ) -> None:
+    Lane ``i`` is the ``i % lanes``-th of member ``i // lanes``; ``obs`` is what they see.
+    """
+
+    def __init__(self, step: int, obs: Floats, *, episodes: int, lanes: int) -> None:
+        count = len(obs)
         self.step, self.episodes, self.lanes = step, episodes, lanes
-        key = (EVALUATION, step)
-        self.env = environments(env_id, members, key=key, each=lanes, threads=threads)
-        self.obs: Floats = self.env.reset()  # (P * lanes, obs)
-        self.running = np.ones(self.env.n, np.bool_)  # (P * lanes,)
-        self.rounds = -(-episodes // lanes)
-        self.round = 0
-        self.returns = np.zeros((self.rounds, self.env.n))
+        self.obs = obs.copy()  # (P * lanes, obs)
+        self.queue = np.arange(count)  # lanes that go on, in the order of their turns
+        self.round = np.zeros(count, np.int64)  # episodes that have ended in each lane
+        # Episode e is the (e // lanes)-th of lane e % lanes.
+        self._rounds = -(-(episodes - np.arange(count) % lanes) // lanes)
+        self.returns = np.zeros((-(-episodes // lanes), count))
 
     @property
     def done(self) -> bool:
-        return self.round == self.rounds
+        return not len(self.queue)
 
-    def advance(self, actions: NDArray[Any]) -> None:
-        """One step of every environment; what a finished episode would still get is left out."""
-        result = self.env.step(actions)
-        self.returns[self.round] += np.where(self.running, result.reward, 0.0)
-        self.running &= ~(result.terminated | result.truncated)
-        self.obs = result.obs
-        if not self.running.any():
-            self.round += 1
-            if not self.done:
-                self.obs = self.env.reset()
-                self.running[:] = True
+    def turn(self, most: int) -> Lanes:
+        """The lanes to step next, at most so many, in ascending order."""
+        lanes = self.queue[:most].copy()
+        lanes.sort()
+        return lanes
+
+    def take(self, lanes: Lanes, result: StepResult) -> Lanes:
+        """Take in a step of ``lanes``, a turn; returns those of them that begin another episode."""
+        self.returns[self.round[lanes], lanes] += result.reward
+        self.obs[lanes] = result.obs
+        ended = lanes[result.terminated | result.truncated]
+        self.queue = np.concatenate([self.queue[len(lanes) :], self.queue[: len(lanes)]])
+        if len(ended):
+            self.round[ended] += 1
+            self.queue = self.queue[(self.round < self._rounds)[self.queue]]
+            ended = ended[self.round[ended] < self._rounds[ended]]
+        return ended
 
     def result(self) -> tuple[Floats, Floats]:
         """Mean and standard deviation of every member's returns, ``(P,)``."""
-        by_member = self.returns.reshape(self.rounds, -1, self.lanes).transpose(1, 0, 2)
+        rounds = len(self.returns)
+        by_member = self.returns.reshape(rounds, -1, self.lanes).transpose(1, 0, 2)
         returns = by_member.reshape(len(by_member), -1)[:, : self.episodes]  # (P, episodes)
         return returns.mean(1), returns.std(1)
 
     def state(self) -> dict[str, Any]:
-        names = ("step", "obs", "running", "round", "returns")
-        return {name: getattr(self, name) for name in names} | {"env": self.env.state()}
+        arrays = {name: getattr(self, name).copy() for name in _ARRAYS}
+        return arrays | {"step": self.step}
 
     def restore(self, state: Mapping[str, Any]) -> None:
-        self.env.restore(state["env"])
-        self.obs, self.round = state["obs"].copy(), state["round"]
-        self.running[:], self.returns[:] = state["running"], state["returns"]
+        for name in _ARRAYS:
+            setattr(self, name, state[name].copy())

@@ -2,51 +2,58 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from typing import Any
 
+import numpy as np
 from numpy.typing import NDArray
 
+from nearl.envs import BatchedEnv, StepResult, make_batched
 from nearl.population.engine import PlainEngine
-from nearl.population.evaluation import Evaluation, plan
+from nearl.population.evaluation import EVALUATION, Evaluation, Lanes, Plan, plan, seeds
 from nearl.population.members import MemberSettings
 
 Array = NDArray[Any]
 
 
-class Evaluator:
-    """Every ``every`` steps, ``episodes`` greedy episodes of at most ``limit`` steps.
+def planned(env_id: str, members: int, *, every: int, episodes: int) -> Plan:
+    """The plan of evaluations in an environment; of none at all without episodes."""
+    if not episodes:
+        return Plan(lanes=0, sweeps=1, share=0)
+    limit = make_batched(env_id, 1, seeds=[0]).max_episode_steps
+    if limit is None:
+        raise ValueError(
+            f"{env_id} has no time limit, so a greedy episode may never end: register it with "
+            "max_episode_steps, or set eval_episodes=0"
+        )
+    return plan(members, episodes=episodes, limit=limit, every=every)
 
-    ``scale`` turns actions within [-1, 1] into the environment's. Without episodes it does nothing.
+
+class Evaluator:
+    """Every ``every`` steps, ``episodes`` greedy episodes of a snapshot of every member.
+
+    They are played in environments of ``env``, which come after the members' own: ``lanes`` of
+    each. The trainer steps those whose ``turn`` it is together with its own.
     """
 
     def __init__(
         self,
-        env_id: str,
+        env: BatchedEnv,
         members: Sequence[MemberSettings],
+        plan: Plan,
         *,
         every: int,
         episodes: int,
-        limit: int | None,
-        scale: Callable[[Array], Array],
-        threads: int | None = None,
     ) -> None:
-        if episodes and limit is None:
-            raise ValueError(
-                f"{env_id} has no time limit, so a greedy episode may never end: register it with "
-                "max_episode_steps, or set eval_episodes=0"
-            )
-        self.env_id, self.members, self.threads = env_id, members, threads
-        self.every, self.episodes, self._scale = every, episodes, scale
-        self.lanes, self.pace = plan(episodes, limit, every) if episodes and limit else (1, 1)
+        self.env, self.members, self.plan = env, members, plan
+        self.every, self.episodes, self.lanes = every, episodes, plan.lanes
+        self.own = np.arange(len(members), env.n)  # environments, (P * lanes,)
         self.current: Evaluation | None = None
-        self.actions: Array | None = None  # for its next step, where they are known already
         self.last = -1  # the step of the last evaluation that came to its end
-
-    @property
-    def obs(self) -> Array | None:
-        """What the snapshot has to act on next, ``(P * lanes, obs)``."""
-        return None if self.current is None else self.current.obs
+        self._actions: Array = np.zeros((len(self.own), env.action_dim), np.float32)
+        self._known = np.zeros(len(self.own), np.bool_)  # lanes whose action is for what they see
+        self._next: Lanes = self.own[:0]  # lanes whose turn it is
+        self._asking = False  # whether some of these have no action yet
 
     def due(self, step: int) -> bool:
         return self.episodes > 0 and step % self.every == 0
@@ -54,37 +61,75 @@ class Evaluator:
     def begin(self, step: int) -> None:
         """Start the evaluation of the snapshot taken at ``step``."""
         assert self.current is None, "the plan leaves every evaluation enough time"
-        self.current = Evaluation(
-            self.env_id,
-            self.members,
-            step,
-            episodes=self.episodes,
-            lanes=self.lanes,
-            threads=self.threads,
-        )
+        numbers = seeds(self.members, EVALUATION, step, each=self.lanes)
+        obs = self.env.reset(self.own, seeds=numbers)[self.own]
+        self.current = Evaluation(step, obs, episodes=self.episodes, lanes=self.lanes)
+        self._known[:] = False
+        self._look(self.plan.share)
 
-    def advance(self, engine: PlainEngine) -> Evaluation | None:
-        """The evaluation's share of a training step; the evaluation, once it is at its end."""
-        for _ in range(self.pace):
-            if self.current is None:
-                break
-            if self.actions is None:
-                self.actions = engine.greedy(self.current.obs)
-            self.current.advance(self._scale(self.actions))
-            self.actions = None
-            if self.current.done:
-                finished, self.current = self.current, None
-                self.last = finished.step
-                return finished
-        return None
+    def _look(self, most: int) -> None:
+        """Look up whose turn it is, and whether their actions are known."""
+        assert self.current is not None
+        self._next = self.current.turn(most)
+        self._asking = not self._known[self._next].all()
+
+    # -- a step ----------------------------------------------------------------------------------
+
+    @property
+    def asks(self) -> Array | None:
+        """What the snapshot has to act on before the next turn, ``(P * lanes, obs)``."""
+        return self.current.obs if self.current is not None and self._asking else None
+
+    def answer(self, actions: Array | None) -> None:
+        """Take in the snapshot's actions ``(P * lanes, act)``, if it was asked for them."""
+        if actions is not None:
+            self._actions, self._known[:], self._asking = actions, True, False
+
+    def turn(self, engine: PlainEngine, *, everyone: bool = False) -> tuple[Lanes, Array]:
+        """The environments to step next and their actions, which may be none.
+
+        With ``everyone`` these are all whose episodes have not come to their end.
+        """
+        if everyone and self.current is not None:
+            self._look(len(self.own))
+        if (obs := self.asks) is not None:
+            self.answer(engine.greedy(obs))
+        return self.own[self._next], self._actions[self._next]
+
+    def take(self, result: StepResult) -> Lanes:
+        """Take in the step of those whose turn it was; the environments to be reset."""
+        if self.current is None:
+            return self._next
+        self._known[self._next] = False
+        again = self.current.take(self._next, result)
+        self._look(self.plan.share)
+        return self.own[again]
+
+    def see(self, obs: Array) -> None:
+        """Take in the observations ``(P * lanes, obs)`` after a reset."""
+        if self.current is not None:
+            self.current.obs[:] = obs
+
+    def finished(self) -> Evaluation | None:
+        """The evaluation, once it is at its end."""
+        found = self.current
+        if found is None or len(self._next):
+            return None
+        self.current, self.last = None, found.step
+        return found
+
+    # -- saving ----------------------------------------------------------------------------------
 
     def state(self) -> dict[str, Any]:
         current = None if self.current is None else self.current.state()
-        return {"current": current, "actions": self.actions, "last": self.last}
+        actions = {"actions": self._actions.copy(), "known": self._known.copy()}
+        return {"current": current, "last": self.last} | actions
 
     def restore(self, state: Mapping[str, Any]) -> None:
-        self.last, self.actions = state["last"], state["actions"]
-        if state["current"] is not None:
-            self.begin(state["current"]["step"])
-            assert self.current is not None
-            self.current.restore(state["current"])
+        self.last, saved = state["last"], state["current"]
+        if saved is not None:
+            kinds = {"episodes": self.episodes, "lanes": self.lanes}
+            self.current = Evaluation(saved["step"], saved["obs"], **kinds)
+            self.current.restore(saved)
+            self._actions, self._known[:] = state["actions"], state["known"]
+            self._look(self.plan.share)

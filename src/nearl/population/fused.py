@@ -68,6 +68,7 @@ def dense(
     epilogue: Epilogue = "none",
     extra: tuple[Tensor, ...] = (),
     precision: Precision = "tf32",
+    rows: Tensor | None = None,
 ) -> Tensor:
     """``out (M, B, N) = epilogue(x W + b)``; network m reads ``x[m // heads]``, ``(M / heads, B,
     K)``, whose last columns may be given as ``second``; both may be strided but in columns.
@@ -75,6 +76,7 @@ def dense(
     "smooth" gives target actions: tanh plus ``extra``'s noise ``(M, B, N)`` times a deviation
     ``(M, 1)``, cut at a clip ``(M, 1)``. "gate" gives the gradient that a loss of minus the mean
     output leaves here, where relu and an output layer follow with weights ``extra (M, N, 1)``.
+    With ``rows (M,)``, integers, only so many rows of each network are sure to be computed.
     """
     networks, batch, columns = out.shape
     first = x.shape[2]
@@ -90,9 +92,10 @@ def dense(
     grid = (triton.cdiv(batch, tile.rows) * triton.cdiv(columns, tile.columns), networks)
     _dense[grid](
         x, other, layer.weight, layer.bias, out, noise, std, clip, gate,
+        clip if rows is None else rows,
         x.stride(0), other.stride(0), layer.weight.stride(0), layer.bias.stride(0), gate.stride(0),
         B=batch, FIRST=first, K=depth, N=columns, X_ROW=x.stride(1), OTHER_ROW=other.stride(1),
-        HEADS=heads, EPILOGUE=epilogue, PRECISION=precision,
+        HEADS=heads, EPILOGUE=epilogue, PRECISION=precision, LIMITED=rows is not None,
         BM=tile.rows, BN=tile.columns, BK=tile.depth, num_warps=tile.warps, num_stages=tile.stages,
     )  # fmt: skip
     return out
@@ -115,16 +118,19 @@ def _tanh(x):  # type: ignore[no-untyped-def]
 
 @triton.jit
 def _dense(  # type: ignore[no-untyped-def]
-    x, other, weight, bias, out, noise, std, clip, gate,
+    x, other, weight, bias, out, noise, std, clip, gate, rows,
     x_member, other_member, weight_member, bias_member, gate_member,
     B: tl.constexpr, FIRST: tl.constexpr, K: tl.constexpr, N: tl.constexpr,
     X_ROW: tl.constexpr, OTHER_ROW: tl.constexpr, HEADS: tl.constexpr,
-    EPILOGUE: tl.constexpr, PRECISION: tl.constexpr,
+    EPILOGUE: tl.constexpr, PRECISION: tl.constexpr, LIMITED: tl.constexpr,
     BM: tl.constexpr, BN: tl.constexpr, BK: tl.constexpr,
 ):  # fmt: skip
     """One tile of one network; the tiles of a network follow each other."""
     tiles: tl.constexpr = (N + BN - 1) // BN
     m = tl.program_id(1).to(tl.int64)
+    if LIMITED:  # noqa: SIM102 (one is known when it is compiled)
+        if (tl.program_id(0) // tiles) * BM >= tl.load(rows + m):
+            return
     row = (tl.program_id(0) // tiles) * BM + tl.arange(0, BM)
     col = (tl.program_id(0) % tiles) * BN + tl.arange(0, BN)
     x += (m // HEADS) * x_member

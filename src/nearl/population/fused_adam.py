@@ -75,20 +75,25 @@ def adam(
     target: Tensor | None = None,
     tau: Tensor | None = None,
     every: bool,
+    term: Tensor | None = None,
+    shares: tuple[Tensor, Tensor] | None = None,
 ) -> None:
     """One step of Adam on ``flat (P, n)``, of members that are due or of ``every`` one.
 
-    A ``target`` of members that are due then moves towards the result by ``tau (P, 1)``.
+    A ``target`` of members that are due then moves towards the result by ``tau (P, 1)``. With a
+    ``term``, its gradient is ``combined`` with the other in ``shares``.
     """
     members, width = flat.shape
-    for x in (flat, gradient, first, second, target):
+    for x in (flat, gradient, first, second, target, term):
         assert x is None or (x.shape == flat.shape and x.is_contiguous())
     assert (target is None) == (tau is None) and (tau is None or tau.is_contiguous())
+    base_share, term_share = shares or (pace.size, pace.size)
     block = 1024
     _adam[(triton.cdiv(width, block), members)](
         flat, gradient, first, second, flat if target is None else target,
         pace.due, pace.size, pace.root, pace.size if tau is None else tau, width,
-        EVERY=every, MOVE=target is not None, BLOCK=block,
+        gradient if term is None else term, base_share, term_share,
+        EVERY=every, MOVE=target is not None, TERM=term is not None, BLOCK=block,
         KEEP1=1.0 - BETAS[0], KEEP2=1.0 - BETAS[1], EPS=EPS, num_warps=4,
     )  # fmt: skip
 
@@ -96,7 +101,8 @@ def adam(
 @triton.jit
 def _adam(  # type: ignore[no-untyped-def]
     flat, gradient, first, second, target, due, size, root, tau, width,
-    EVERY: tl.constexpr, MOVE: tl.constexpr, BLOCK: tl.constexpr,
+    term, base_share, term_share,
+    EVERY: tl.constexpr, MOVE: tl.constexpr, TERM: tl.constexpr, BLOCK: tl.constexpr,
     KEEP1: tl.constexpr, KEEP2: tl.constexpr, EPS: tl.constexpr,
 ):  # fmt: skip
     p = tl.program_id(1).to(tl.int64)
@@ -108,6 +114,10 @@ def _adam(  # type: ignore[no-untyped-def]
     inside = at < width
     place = p * width + at
     g = tl.load(gradient + place, mask=inside, other=0.0)
+    if TERM:
+        part = tl.load(term_share + p)
+        other = tl.load(term + place, mask=inside, other=0.0)
+        g = tl.where(part > 0.0, tl.load(base_share + p) * g + part * other, g)
     mean = tl.load(first + place, mask=inside, other=0.0)
     square = tl.load(second + place, mask=inside, other=0.0)
     value = tl.load(flat + place, mask=inside, other=0.0)

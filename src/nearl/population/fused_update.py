@@ -7,15 +7,18 @@ differentiated by autograd. Import this module only where there is Triton.
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
 from typing import TYPE_CHECKING
 
 import torch
 from torch import Tensor
 
+from nearl.memory import Transitions
 from nearl.population.fused import Precision, dense
 from nearl.population.fused_adam import Pace, adam, tick
 from nearl.population.fused_gradients import input_gradient, weight_gradient
+from nearl.population.fused_sample import sample
 from nearl.population.fused_values import Critic, output_gradient, value_gradients
 from nearl.population.networks import Layer, Stack
 from nearl.soft_update import AugmentedBatch
@@ -59,6 +62,8 @@ class FusedUpdate:
         self._term_gradient = torch.zeros_like(learner.actor.flat)
         self._rates = torch.tensor([m.learning_rate for m in members], device=device)
         self._twin = learner.settings.twin.to(torch.int32)
+        aside = device.type == "cuda" and learner.module is not None
+        self._side = torch.cuda.Stream(device) if aside else None  # type: ignore[no-untyped-call]
         self._actor_pace, self._critic_pace = (
             Pace(
                 torch.zeros(count, dtype=torch.int32, device=device),
@@ -76,20 +81,38 @@ class FusedUpdate:
     def update(self, *, actor: bool) -> None:
         """One update of every critic and, with ``actor``, of the actors that are due."""
         learner = self.learner
-        learner.prepare()
-        batch = learner._augmented(learner.sample())
+        batch = sample(learner)
+        with self._aside():  # the module values transitions beside all that needs no values
+            learner.prepare()
+            augmented = learner._augmented(batch)
         tau = None
         if actor:
             module, tau = learner.module, learner.settings.tau
             tau = (tau if module is None else module.tau(tau)).contiguous()  # (P, 1)
         self._follow_targets(batch)
-        self._update_critics(batch, tau)
+        self._hidden(learner.critic.fixed, batch.obs, self._critic, act=batch.act)
+        self._join()
+        self._update_critics(augmented, tau)
         if tau is not None:
-            self._update_actors(batch, tau)
+            self._update_actors(augmented, tau)
+
+    @contextmanager
+    def _aside(self) -> Iterator[None]:
+        """On a stream of its own, where there are streams and a module."""
+        if self._side is None:
+            yield
+            return
+        self._side.wait_stream(torch.cuda.current_stream(self.learner.device))
+        with torch.cuda.stream(self._side):
+            yield
+
+    def _join(self) -> None:
+        if self._side is not None:
+            torch.cuda.current_stream(self.learner.device).wait_stream(self._side)
 
     # -- critics ---------------------------------------------------------------------------------
 
-    def _follow_targets(self, batch: AugmentedBatch) -> None:
+    def _follow_targets(self, batch: Transitions) -> None:
         """The last hidden layers of the critics' targets after the next, smoothed actions."""
         learner, settings = self.learner, self.learner.settings
         noise = learner.draws.target_noise.at(learner.clock)  # (P, B, act)
@@ -107,11 +130,10 @@ class FusedUpdate:
         self._hidden(layers, batch.next_obs, self._critic_target, act=self._next_act)
 
     def _update_critics(self, batch: AugmentedBatch, tau: Tensor | None) -> None:
-        """Critics, and with ``tau`` the targets of those whose actors are due."""
+        """Critics, whose hidden layers are known, and the targets of those whose actors are due."""
         learner, stack = self.learner, self.learner.critic
-        hidden = self._hidden(stack.fixed, batch.obs, self._critic, act=batch.act)
-        critic = Critic(hidden, stack.fixed[-1])
-        gradient = laid_out(self._critic_gradient, stack)
+        critic = Critic(self._critic[-1], stack.fixed[-1])
+        gradient = stack.laid_out(self._critic_gradient)
         discount = batch.discount
         if not isinstance(discount, Tensor):
             discount = torch.full((), discount, device=learner.device)
@@ -147,7 +169,9 @@ class FusedUpdate:
                 (found,) = torch.autograd.grad(term.sum(), leaf)
             torch.mul(found, 1.0 - means.square(), out=self._means_back)
             other = self._actor_backward(batch.obs, self._term_gradient)
-            gradients = learner.module.combine(gradients, other).contiguous()
+            shares = learner.module.shares(other)
+            self._step(learner.actor, gradients, self._actor_pace, tau, term=other, shares=shares)
+            return
         self._step(learner.actor, gradients, self._actor_pace, tau)
 
     def _judge(self, obs: Tensor) -> None:
@@ -182,7 +206,7 @@ class FusedUpdate:
     def _actor_backward(self, obs: Tensor, flat: Tensor) -> Tensor:
         """Gradients ``flat (P, n)`` of the actors from those at their output layers."""
         stack, precision = self.learner.actor, self.precision
-        gradient, back, hidden = laid_out(flat, stack), self._actor_back, self._actor
+        gradient, back, hidden = stack.laid_out(flat), self._actor_back, self._actor
         weight_gradient(hidden[-1], self._means_back, gradient[-1], precision=precision)
         weight = stack.fixed[-1].weight
         input_gradient(self._means_back, weight, hidden[-1], back[-1], precision=precision)
@@ -234,7 +258,16 @@ class FusedUpdate:
         heads = len(back[0]) // len(obs)
         weight_gradient(obs, back[0], gradient[0], second=act, heads=heads, precision=precision)
 
-    def _step(self, stack: Stack, gradients: Tensor, pace: Pace, tau: Tensor | None) -> None:
+    def _step(
+        self,
+        stack: Stack,
+        gradients: Tensor,
+        pace: Pace,
+        tau: Tensor | None,
+        *,
+        term: Tensor | None = None,
+        shares: tuple[Tensor, Tensor] | None = None,
+    ) -> None:
         """Adam on ``stack`` and, with ``tau``, the step of its targets."""
         learner = self.learner
         every = stack is learner.critic
@@ -258,12 +291,6 @@ class FusedUpdate:
             target=None if tau is None else target.flat,
             tau=tau,
             every=every,
+            term=term,
+            shares=shares,
         )
-
-
-def laid_out(flat: Tensor, stack: Stack) -> list[Layer]:
-    """The layers in a tensor like ``stack.flat``."""
-    return [
-        Layer(*(flat.as_strided(v.shape, v.stride(), v.storage_offset()) for v in layer))
-        for layer in stack.fixed
-    ]

@@ -23,6 +23,7 @@ from nearl.population.random import Stream, below
 from nearl.population.ring import Ring
 from nearl.population.targets import (
     actor_losses,
+    combined,
     critic_losses,
     pessimistic_values,
     smoothed_actions,
@@ -31,6 +32,7 @@ from nearl.population.targets import (
 from nearl.soft_update import AugmentedBatch
 
 if TYPE_CHECKING:
+    from nearl.population.fused_act import FusedActor
     from nearl.population.fused_update import FusedUpdate
 
 NETWORKS = ("actor", "actor_target", "critic", "critic_target", "snapshot")
@@ -89,15 +91,22 @@ class Learner:
             learning_starts=self.learning_starts,
         )
         self.clock = torch.zeros((), dtype=torch.int64, device=device)
-        self.module = None if module is None else module(self)
         if fused is None:
             fused = self.device.type == "cuda" and find_spec("triton") is not None
-        self._fused = self._fused_update() if fused else None
+        self.fuses = fused
+        self.module = None if module is None else module(self)
+        self._fused: FusedUpdate | None = None
+        self._actor_kernel: FusedActor | None = None
+        if fused:
+            self._fuse()
 
-    def _fused_update(self) -> FusedUpdate:
+    def _fuse(self) -> None:
+        from nearl.population.fused_act import FusedActor
         from nearl.population.fused_update import FusedUpdate
 
-        return FusedUpdate(self)
+        self._fused = FusedUpdate(self)
+        if len(self.actor.sizes) == 4:
+            self._actor_kernel = FusedActor(self)
 
     # -- acting ----------------------------------------------------------------------------------
 
@@ -107,6 +116,8 @@ class Learner:
 
         A member whose network has diverged stands still, so that the others can go on.
         """
+        if self._actor_kernel is not None:
+            return self._actor_kernel.act(obs)
         drawn = self.draws.actions.at(self.clock)  # (P, act)
         means = forward(self.actor.fixed, obs[:, None])[:, 0].tanh()
         noisy = (means + self.settings.noise_std * drawn).clamp(-1.0, 1.0)
@@ -115,6 +126,8 @@ class Learner:
     @torch.no_grad()
     def greedy(self, obs: Tensor) -> Tensor:
         """Actions ``(P, E, act)`` of the snapshot for observations ``(P, E, obs)``."""
+        if self._actor_kernel is not None and obs.shape[1] <= 32:
+            return self._actor_kernel.greedy(obs)
         return forward(self.snapshot.fixed, obs).tanh().nan_to_num(0.0)
 
     def take_snapshot(self) -> None:
@@ -191,9 +204,9 @@ class Learner:
             gradients = self.actor.gradients(losses.sum())
         else:
             term = self.module.actor_term(means, batch)  # (P,)
-            gradients = self.module.combine(
-                self.actor.gradients(losses.sum(), retain=True), self.actor.gradients(term.sum())
-            )
+            base = self.actor.gradients(losses.sum(), retain=True)
+            other = self.actor.gradients(term.sum())
+            gradients = combined(base, other, self.module.shares(other))
         due = (self.clock - self.learning_starts) % self.settings.delay == 0  # (P,)
         self.actor_adam.step(gradients, due)
         with torch.no_grad():

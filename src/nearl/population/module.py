@@ -35,13 +35,19 @@ class NeighborModule(Protocol):
         """After every stored transition: take it in."""
 
     def augment(self, batch: Transitions) -> AugmentedBatch:
-        """Rewards ``(P, B)``, scaled and shifted, and discounts ``(P, 1)`` or ``(P, B)``."""
+        """After ``prepare``, for a batch that may have been drawn before it.
+
+        Rewards ``(P, B)``, scaled and shifted, and discounts ``(P, 1)`` or ``(P, B)``.
+        """
 
     def actor_term(self, means: Tensor, batch: AugmentedBatch) -> Tensor:
         """The term's loss per member ``(P,)`` for the actors' actions ``means (P, B, act)``."""
 
-    def combine(self, base: Tensor, term: Tensor) -> Tensor:
-        """Actor gradients ``(P, n)`` from those of the base loss and of the term."""
+    def shares(self, term: Tensor) -> tuple[Tensor, Tensor]:
+        """What gradients of the base loss and of the term count ``(P,)``; ``term (P, n)`` is its.
+
+        Where the term's share is 0, the base loss's gradient is left as it is.
+        """
 
     def tau(self, tau: Tensor) -> Tensor:
         """The target networks' step ``(P, 1)``."""

@@ -12,6 +12,7 @@ from torch import Tensor
 from nearl.metrics import ActionCode, Standardized
 from nearl.neighbors import Neighbors
 from nearl.neighbors.torch_brute import _all_squared, _nearest
+from nearl.population.sorted_keys import SortedKeys
 
 Search = Callable[..., tuple[Tensor, Tensor]]
 FIRST_CHECK = 16  # transitions, as in Experience
@@ -52,6 +53,8 @@ class PopulationNeighbors:
         self.scale = torch.ones(members, 1, self.width, device=self.device)
         self.keys = torch.zeros(members, capacity, self.width, device=self.device)
         self.count = torch.zeros(1, dtype=torch.int64, device=self.device)  # stored per ring
+        self.total = torch.zeros(1, dtype=torch.int64, device=self.device)  # ever written
+        self.sorted: SortedKeys | None = None
         self._observed, self._next_check = 0, FIRST_CHECK
         self._search = best_search(self.device)
 
@@ -65,7 +68,8 @@ class PopulationNeighbors:
         """
         slot = torch.remainder(clock, self.capacity).view(1)
         self.keys.index_copy_(1, slot, self.embed(obs[:, None], act[:, None]))
-        self.count.copy_((clock + 1).clamp(max=self.capacity).view(1))
+        self.total.copy_((clock + 1).view(1))
+        self.count.copy_(self.total.clamp(max=self.capacity))
 
     @torch.no_grad()
     def nearest(self, obs: Tensor, act: Tensor, *, rows: Tensor | None = None) -> Neighbors:
@@ -82,6 +86,15 @@ class PopulationNeighbors:
         return (torch.cat([obs, act, blank], -1) - self.center) * self.scale
 
     # -- outside ---------------------------------------------------------------------------------
+
+    def keep_sorted(self) -> None:
+        """Have keys sorted from now on, for ``fused_search.nearest``."""
+        self.sorted = SortedKeys(self.keys)
+
+    def resort(self, total: int) -> None:
+        """Sort the first ``total`` keys, if they are kept sorted and enough of them are new."""
+        if self.sorted is not None and self.sorted.due(total):
+            self.sorted.sort(total)
 
     def due(self, total: int) -> bool:
         """Whether ``rescale`` has something to look at once ``total`` transitions are written."""
@@ -125,6 +138,9 @@ class PopulationNeighbors:
             shift, scale = self.center[p, :, : self.dim], self.scale[p, :, : self.dim]
             self.keys[p, :stored, : self.dim] = (rows - shift) * scale
         self.count.fill_(stored)
+        self.total.fill_(total)
+        if self.sorted is not None:
+            self.sorted.sort(total)
 
     def state_dict(self) -> dict[str, Any]:
         """The metrics; keys are made from the rings' columns by ``rebuild``."""

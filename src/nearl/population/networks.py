@@ -80,6 +80,13 @@ class Stack:
             for layer in self.fixed
         ]
 
+    def laid_out(self, flat: Tensor) -> list[Layer]:
+        """The layers in a tensor like ``flat``."""
+        return [
+            Layer(*(flat.as_strided(v.shape, v.stride(), v.storage_offset()) for v in layer))
+            for layer in self.fixed
+        ]
+
     def gradients(self, loss: Tensor, *, retain: bool = False) -> Tensor:
         """Gradients of a sum over members, laid out as ``flat``: ``(P, n)``."""
         found = torch.autograd.grad(loss, self.parameters, retain_graph=retain)

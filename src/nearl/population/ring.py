@@ -63,9 +63,15 @@ class Ring:
         places = (slots + self._offsets).view(-1)
         rows = self.data.view(-1, self.width).index_select(0, places)
         rows = rows.view(*slots.shape, self.width)  # (P, B, width)
-        columns = {name: self._part(rows, name) for name in self.places}
         ended = rows[..., self.places["terminated"].start : self.places["truncated"].stop] > 0
-        columns["terminated"], columns["truncated"] = ended.unbind(-1)
+        return self.split(slots, rows, *ended.unbind(-1))
+
+    def split(
+        self, slots: Tensor, rows: Tensor, terminated: Tensor, truncated: Tensor
+    ) -> Transitions:
+        """Rows ``(P, B, width)`` as transitions, with both ends as booleans ``(P, B)``."""
+        columns = {name: self._part(rows, name) for name in self.places}
+        columns |= {"terminated": terminated, "truncated": truncated}
         return Transitions(slots, **columns)
 
 

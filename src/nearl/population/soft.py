@@ -14,6 +14,7 @@ from __future__ import annotations
 import math
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import replace
+from functools import partial
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
@@ -26,6 +27,7 @@ from nearl.memory import Transitions
 from nearl.population.neighbors import PopulationNeighbors
 from nearl.population.networks import forward
 from nearl.population.ring import Ring
+from nearl.population.walks import Policy, Walks
 from nearl.population.weights import Phase, PopulationWeights
 from nearl.soft_config import SoftNNConfig
 from nearl.soft_update import AugmentedBatch
@@ -33,14 +35,13 @@ from nearl.soft_update import AugmentedBatch
 if TYPE_CHECKING:
     from nearl.population.learner import Learner
 
-Policy = Callable[[Tensor], Tensor]  # (P, n, obs) -> (P, n, act), noise-free
-
 
 class PopulationSoft:
     """Nearest-neighbor errors of stored transitions and the terms they add to both losses.
 
     ``configs`` holds the members' settings, None for a member without the module. ``clock`` is
-    the tensor that counts stored transitions, ``policy`` what rollouts follow.
+    the tensor that counts stored transitions, ``policy`` what rollouts follow, and ``walks`` what
+    makes the ``Walks`` of these arguments.
     """
 
     def __init__(
@@ -52,10 +53,11 @@ class PopulationSoft:
         clock: Tensor,
         policy: Policy,
         gamma: float | Sequence[float] = 0.99,
+        walks: Callable[..., Walks] = Walks,
     ) -> None:
         of = [SoftNNConfig(weight=0.0) if config is None else config for config in configs]
-        self.horizon = check(of, ring.members)
-        self.ring, self.neighbors, self.clock, self.policy = ring, neighbors, clock, policy
+        horizon = check(of, ring.members)
+        self.ring, self.neighbors, self.clock = ring, neighbors, clock
 
         def column(values: Sequence[float], *shape: int) -> Tensor:
             return torch.tensor(values, dtype=torch.float32, device=clock.device).view(-1, *shape)
@@ -65,6 +67,9 @@ class PopulationSoft:
         # Errors are linear in rewards and L, so rewards need not be stored a second time, scaled.
         bonus = [float(c.lipschitz) / c.reward_scale if c.weight > 0 else 0.0 for c in of]
         self.bonus = column(bonus, 1)
+        self.walks = walks(
+            ring, neighbors, policy, horizon=horizon, bonus=self.bonus, gamma=self.gamma
+        )
         self.negative = column([c.negative_scale for c in of], 1)
         self.clip = column([c.error_clip or math.inf for c in of], 1)
         self.positive = column([c.keep == "positive" for c in of], 1) > 0
@@ -85,6 +90,7 @@ class PopulationSoft:
         """
         if self.neighbors.due(total):
             self.neighbors.rescale(self.ring.column("obs"), self.ring.column("act"), total)
+        self.neighbors.resort(total - 1)  # the newest has no key yet
         return self.weights.advance(ended, counted=counted)
 
     @torch.no_grad()
@@ -110,32 +116,10 @@ class PopulationSoft:
         walks from one to the next: from the nearest neighbor of (s, policy(s)), and from the
         transition itself. Where these are the same, the error is -L d and no walk is needed.
         """
-        ring, policy = self.ring, self.policy
-        asked = who[:, 0] * batch.slots.shape[1]  # (P,) rows
-        distances, first = self.neighbors.nearest(batch.obs, policy(batch.obs), rows=asked)
-        neighbor = ring.gather(first)
-        apart = who & (first != batch.slots)
-        walk = torch.cat([first, batch.slots], 1)  # (P, 2 B)
-        active = torch.cat([apart & ~neighbor.terminated, apart & ~batch.terminated], 1)
-        value = torch.zeros(walk.shape, device=walk.device)
-        discount = self.gamma
-        for _ in range(self.horizon - 1):
-            far, walk = self._follow(walk, active)
-            after = ring.gather(walk)
-            gain = discount * (after.reward + self.bonus * far)
-            value = torch.where(active, value + gain, value)
-            active = active & ~after.terminated
-            discount = discount * self.gamma
-        behind, ahead = value.chunk(2, 1)
-        errors: Tensor = batch.reward - neighbor.reward - self.bonus * distances
-        return (errors + (ahead - behind)) * self.scale
-
-    def _follow(self, walk: Tensor, active: Tensor) -> tuple[Tensor, Tensor]:
-        """Distances and slots of the successors of ``walk``, each different one searched once."""
-        names, inverse, rows = distinct(walk, active, self.ring.capacity)
-        states = self.ring.gather(names).next_obs
-        distances, slots = self.neighbors.nearest(states, self.policy(states), rows=rows)
-        return distances.gather(1, inverse), slots.gather(1, inverse)
+        distances, first, gains = self.walks.of(batch, who)
+        neighbor = self.ring.column("reward").gather(1, first)
+        errors: Tensor = batch.reward - neighbor - self.bonus * distances
+        return (errors + gains) * self.scale
 
     def _renew(self, batch: Transitions, who: Tensor) -> Tensor:
         """Find the errors of the members in ``who`` and store them; those stored now."""
@@ -151,6 +135,8 @@ class PopulationSoft:
 
         Where ``refresh="batch"``, errors are found anew first, and stored.
         """
+        # Errors may have been stored after the batch was drawn.
+        batch = batch._replace(td_error=self.ring.column("td_error").gather(1, batch.slots))
         stored = self._renew(batch, self.weights.batch) if self.phase.batch else batch.td_error
         errors = shaped_errors(stored, negative_scale=self.negative).clamp(-self.clip, self.clip)
         errors = torch.where(self.positive & ~(stored > 0), torch.nan, errors)
@@ -165,18 +151,13 @@ class PopulationSoft:
         return td_policy_losses(log_probs, batch.td_error.nan_to_num(0.0))
 
     @torch.no_grad()
-    def combine(self, base: Tensor, term: Tensor) -> Tensor:
-        """Actor gradients ``(P, n)`` from those of the base loss and of the term."""
-        weight = (self.weights.term * self.clip_factors([term]))[:, None]
-        both = self.weights.base[:, None] * base + weight * term
-        return torch.where(weight > 0, both, base)
+    def shares(self, term: Tensor) -> tuple[Tensor, Tensor]:
+        """What the gradients of the base loss and of the term, ``(P, n)``, count, both ``(P,)``.
 
-    @torch.no_grad()
-    def clip_factors(self, gradients: Sequence[Tensor]) -> Tensor:
-        """What brings each member's gradient of the term, parts ``(P, ...)``, to its clip, (P,)."""
-        squares = [gradient.flatten(1).square().sum(1) for gradient in gradients]
-        norms = torch.stack(squares).sum(0).sqrt()
-        return (self.grad_clip / (norms + 1e-6)).clamp(max=1.0)
+        The term's is brought to its clip.
+        """
+        norms = torch.linalg.vector_norm(term, dim=1)
+        return self.weights.base, self.weights.term * (self.grad_clip / (norms + 1e-6)).clamp(max=1)
 
     def tau(self, tau: Tensor) -> Tensor:
         """The target networks' steps ``(P, 1)``: ``tau_nn`` while a weight is on."""
@@ -219,23 +200,16 @@ def module_of(learner: Learner) -> PopulationSoft:
         kinds=[str(c.metric) if c.weight > 0 else "raw" for c in configs],
         device=learner.device,
     )
+    walks: Callable[..., Walks] = Walks
+    if learner.fuses and len(learner.actor.sizes) == 4:
+        from nearl.population.fused_levels import FusedWalks
+
+        stacks = (learner.actor_target, learner.actor)
+        walks = partial(FusedWalks, stacks=stacks, online=online)
     gamma = [m.gamma for m in members]
-    return PopulationSoft(ring, neighbors, configs, clock=learner.clock, policy=policy, gamma=gamma)
-
-
-def distinct(slots: Tensor, active: Tensor, capacity: int) -> tuple[Tensor, Tensor, Tensor]:
-    """The different active slots of each row come first; where each went; how many there are.
-
-    ``names (P, n)``, ``inverse (P, n)`` and ``rows (P,)`` such that ``names`` gathered by
-    ``inverse`` gives ``slots`` where active; beyond ``rows``, names are slot 0.
-    """
-    ordered, order = torch.where(active, slots, capacity).sort(1)  # the inactive come last
-    fresh = torch.ones_like(active)
-    fresh[:, 1:] = ordered[:, 1:] != ordered[:, :-1]
-    rank = fresh.cumsum(1) - 1
-    names = torch.zeros_like(slots).scatter_(1, rank, ordered % capacity)
-    inverse = torch.empty_like(slots).scatter_(1, order, rank)
-    return names, inverse, (fresh & (ordered < capacity)).sum(1)
+    return PopulationSoft(
+        ring, neighbors, configs, clock=learner.clock, policy=policy, gamma=gamma, walks=walks
+    )
 
 
 def check(configs: Sequence[SoftNNConfig], members: int) -> int:

@@ -32,3 +32,9 @@ def critic_losses(values: Tensor, targets: Tensor) -> Tensor:
 def actor_losses(values: Tensor) -> Tensor:
     """Minus the mean value ``(P,)`` of the actor's own actions ``(P, B)``."""
     return -values.mean(-1)
+
+
+def combined(base: Tensor, term: Tensor, shares: tuple[Tensor, Tensor]) -> Tensor:
+    """Gradients ``(P, n)`` of two losses in their ``shares (P,)``; a share of 0 leaves one out."""
+    first, second = (share[:, None] for share in shares)
+    return torch.where(second > 0, first * base + second * term, base)

@@ -17,8 +17,8 @@ from nearl.envs import StepResult
 from nearl.population.checkpoint import Checkpoints
 from nearl.population.engine import PlainEngine
 from nearl.population.estimate import check_fits
-from nearl.population.evaluation import TRAINING, environments
-from nearl.population.evaluator import Evaluator
+from nearl.population.evaluation import environments
+from nearl.population.evaluator import Evaluator, planned
 from nearl.population.folder import PopulationSettings, read_settings, write_settings
 from nearl.population.learner import Learner
 from nearl.population.members import MemberSettings, check_members
@@ -64,16 +64,10 @@ class Population:
         if check_device(device) == "auto":
             device = "cuda" if torch.cuda.is_available() else "cpu"
         self.device = torch.device(device)
-        self.env = environments(env_id, members, key=(TRAINING,), threads=threads)
-        self.evaluator = Evaluator(
-            env_id,
-            members,
-            every=eval_every,
-            episodes=eval_episodes,
-            limit=self.env.max_episode_steps,
-            scale=self._scaled,
-            threads=threads,
-        )
+        rhythm = {"every": eval_every, "episodes": eval_episodes}
+        plan = planned(env_id, len(members), **rhythm)
+        self.env = environments(env_id, members, lanes=plan.lanes, threads=threads)
+        self.evaluator = Evaluator(self.env, members, plan, **rhythm)
         self.folder = None if out is None else Path(out)
         self._checkpoints = None if self.folder is None else Checkpoints(self.folder)
         state = None if self._checkpoints is None else self._checkpoints.read()
@@ -99,12 +93,14 @@ class Population:
             module=module,
         )
         self.engine = self._make_engine(tf32)
+        self._own = np.arange(len(members))  # the members' environments
+        self._reach = 0.5 * (self.env.action_high - self.env.action_low)  # from their middle
         self._rows = np.full((len(members), self.learner.memory.width), np.nan, np.float32)
         self._report: Callable[[list[dict[str, Any]]], None] = lambda rows: None
         self.step = 0  # of every member
         self.episodes = np.zeros(len(members), np.int64)  # finished, of every member
         if state is None:
-            self.obs = self.env.reset()  # (P, obs)
+            self.obs = self.env.reset()[: len(members)]  # (P, obs)
             self.actions = self.engine.begin(0, self.obs)  # (P, act), within [-1, 1]
         else:
             self._restore(state)
@@ -154,7 +150,7 @@ class Population:
                 if self.step < self.steps:
                     self._advance()
                 else:  # only the last evaluation is left
-                    self._evaluate()
+                    self._evaluate(everyone=True)
                 now = time.monotonic()
                 speed = (self.step - at_start) * len(self.members) / max(now - begun, 1e-9)
                 table.show(self.step, speed)
@@ -170,24 +166,46 @@ class Population:
         return self.done
 
     def _advance(self) -> None:
-        """One step of every member. The update runs beside the simulations, where it can."""
-        result = self.env.step(self._scaled(self.actions))
-        self._fill_rows(result)
-        ended = result.terminated | result.truncated
-        self.episodes += ended
-        self.obs = self.env.reset_done(ended) if ended.any() else result.obs
-        self._evaluate()
-        self.step += 1
-        self.actions, self.evaluator.actions = self.engine.exchange(
-            self.step, self._rows, self.obs, self.evaluator.obs
+        """One step of every member and, in the same call, of the evaluation's share.
+
+        The update runs beside the simulations, where it can.
+        """
+        count = len(self.members)
+        others, actions = self.evaluator.turn(self.engine)
+        result = self.env.step(
+            self._scaled(np.concatenate([self.actions, actions])),
+            np.concatenate([self._own, others]),
         )
+        own = result.rows(slice(count))
+        self._fill_rows(own)
+        ended = own.terminated | own.truncated
+        self.episodes += ended
+        self.obs = own.obs
+        again = self.evaluator.take(result.rows(slice(count, None)))
+        self._settle(np.concatenate([np.flatnonzero(ended), again]))
+        for _ in range(self.evaluator.plan.sweeps - 1):
+            self._evaluate()
+        self.step += 1
+        self.actions, answer = self.engine.exchange(
+            self.step, self._rows, self.obs, self.evaluator.asks
+        )
+        self.evaluator.answer(answer)
         if self.evaluator.due(self.step):
             self.engine.take_snapshot()
             self.evaluator.begin(self.step)
 
-    def _evaluate(self) -> None:
-        finished = self.evaluator.advance(self.engine)
-        if finished is not None:
+    def _evaluate(self, *, everyone: bool = False) -> None:
+        """A step of the evaluation alone."""
+        others, actions = self.evaluator.turn(self.engine, everyone=everyone)
+        self._settle(self.evaluator.take(self.env.step(self._scaled(actions), others)))
+
+    def _settle(self, ended: NDArray[np.intp]) -> None:
+        """Begin new episodes where they ended, and report an evaluation that did."""
+        if len(ended):
+            obs, count = self.env.reset(ended), len(self.members)
+            self.obs = obs[:count]
+            self.evaluator.see(obs[count:])
+        if (finished := self.evaluator.finished()) is not None:
             self._report(self.records.add(finished.step, *finished.result()))
 
     def _fill_rows(self, result: StepResult) -> None:
@@ -208,8 +226,7 @@ class Population:
 
     def _scaled(self, actions: NDArray[Any]) -> NDArray[Any]:
         """Actions within [-1, 1] as the environment takes them."""
-        low, high = self.env.action_low, self.env.action_high
-        scaled: NDArray[Any] = low + 0.5 * (actions + 1.0) * (high - low)
+        scaled: NDArray[Any] = self.env.action_low + (actions + 1.0) * self._reach
         return scaled
 
     # -- saving ----------------------------------------------------------------------------------

@@ -1,0 +1,171 @@
+"""The walks of one transition of every member, in one Triton kernel.
+
+A program searches the neighbor of its member's transition and follows both walks, the policy's
+actions for both states on the tensor cores and then one search after the other. Nothing is sent
+to the host or through other kernels in between, and where the transition is its own neighbor
+there is nothing to follow, so the program ends at once.
+
+Import this module only where there is Triton.
+"""
+
+from __future__ import annotations
+
+import torch
+import triton
+import triton.language as tl
+from torch import Tensor
+
+from nearl.population.fused import block_of
+from nearl.population.fused_act import layer, precision
+from nearl.population.fused_search import nearest, options
+from nearl.population.networks import Stack
+from nearl.population.walks import Walked, Walks
+
+ROWS = 16  # of the policy's products, the least there can be; the walks are the first two
+WARPS = 16
+
+
+def scratch(walks: Walks, sizes: tuple[int, ...]) -> list[Tensor]:
+    """Room for ``walk_one``: hidden layers, actions and queries."""
+    members, device = walks.ring.members, walks.ring.data.device
+    widths = (*sizes[1:], walks.neighbors.width)
+    return [torch.zeros(members, ROWS, width, device=device) for width in widths]
+
+
+def walk_one(
+    walks: Walks,
+    slots: Tensor,
+    who: Tensor,
+    stacks: tuple[Stack, Stack],
+    online: Tensor,
+    room: list[Tensor],
+) -> Walked:
+    """``Walks.of`` transitions ``slots (P, 1)``, after target or ``online (P,)`` actors."""
+    ring, neighbors, keys = walks.ring, walks.neighbors, walks.neighbors.sorted
+    assert keys is not None
+    target, current = stacks
+    sizes, slots = target.sizes, slots.contiguous()
+    found = Walked(
+        torch.zeros(slots.shape, device=slots.device),
+        torch.zeros_like(slots),
+        torch.zeros(slots.shape, device=slots.device),
+    )
+    places = {name: part.start for name, part in ring.places.items()}
+    offsets = [view.storage_offset() for layer in target.fixed for view in layer]
+    _walk[(len(slots),)](
+        ring.data, neighbors.keys, keys.order, keys.marks, keys.axis, keys.since,
+        neighbors.total, neighbors.center, neighbors.scale,
+        target.flat, current.flat, online, target.flat.stride(0),
+        slots, who, found.first, found.distances, found.gains, walks.gamma, walks.bonus,
+        *room, ring.capacity, keys.marks.shape[1],
+        HORIZON=walks.horizon, WIDTH=ring.width,
+        REWARD=places["reward"], NEXT=places["next_obs"], ENDED=places["terminated"],
+        OBS=sizes[0], H1=sizes[1], H2=sizes[2], ACT=sizes[3],
+        B1=block_of(sizes[1]), B2=block_of(sizes[2]), B3=block_of(sizes[3]),
+        AT0=offsets[0], AT1=offsets[1], AT2=offsets[2], AT3=offsets[3], AT4=offsets[4],
+        AT5=offsets[5], R=ROWS, PRECISION=precision(), **options(neighbors.width),
+        num_warps=WARPS, num_stages=3, enable_fp_fusion=False,
+    )  # fmt: skip
+    return found
+
+
+@triton.jit
+def _walk(  # type: ignore[no-untyped-def]
+    data, keys, order, marks, axes, since, total, center, scale,
+    target, current, online, parameters,
+    slots, who, first, distances, gains, gamma, bonus, hidden1, hidden2, actions, queries,
+    capacity, n_marks,
+    HORIZON: tl.constexpr, WIDTH: tl.constexpr,
+    REWARD: tl.constexpr, NEXT: tl.constexpr, ENDED: tl.constexpr,
+    OBS: tl.constexpr, H1: tl.constexpr, H2: tl.constexpr, ACT: tl.constexpr,
+    B1: tl.constexpr, B2: tl.constexpr, B3: tl.constexpr,
+    AT0: tl.constexpr, AT1: tl.constexpr, AT2: tl.constexpr, AT3: tl.constexpr,
+    AT4: tl.constexpr, AT5: tl.constexpr, R: tl.constexpr, PRECISION: tl.constexpr,
+    W: tl.constexpr, PADDED: tl.constexpr, MARK: tl.constexpr, ROWS: tl.constexpr,
+    MARKS: tl.constexpr, SLACK: tl.constexpr,
+):  # fmt: skip
+    """Walk 0 is from the neighbor of (s, policy(s)), which level 0 finds, and walk 1 from (s, a).
+
+    At level 0 the state is s, and later the next state of the transition that a walk is at.
+    """
+    p = tl.program_id(0).to(tl.int64)
+    if tl.load(who + p) == 0:
+        return
+    # Everything below belongs to this member.
+    data += p * capacity * WIDTH
+    keys += p * capacity * W
+    order += p * capacity
+    marks += p * n_marks
+    hidden1 += p * R * H1
+    hidden2 += p * R * H2
+    actions += p * R * ACT
+    queries += p * R * W
+    center += p * W
+    scale += p * W
+    axis = tl.load(axes + p)
+    then = tl.load(since).to(tl.int32)
+    now = tl.load(total).to(tl.int32)
+    stored = tl.minimum(now, capacity)
+    decay = tl.load(gamma + p)
+    price = tl.load(bonus + p)
+    network = target + p * parameters
+    if tl.load(online + p) != 0:
+        network = current + p * parameters
+
+    r = tl.arange(0, R)
+    d = tl.arange(0, PADDED)
+    own = tl.load(slots + p).to(tl.int32)
+    walk = tl.where(r < 2, own, 0)
+    active = (r == 0).to(tl.int32)
+    value = tl.zeros([R], tl.float32)
+    discount = decay
+    level = 0
+    while (level < HORIZON) & (tl.sum(active, axis=0) > 0):
+        column = NEXT
+        walks = 2
+        if level == 0:
+            column = 0
+            walks = 1
+        places = walk.to(tl.int64) * WIDTH + column
+        layer(data, places, network + AT0, network + AT1, hidden1, OBS, H1, B1, R, False,
+              PRECISION)  # fmt: skip
+        layer(hidden1, r * H1, network + AT2, network + AT3, hidden2, H1, H2, B2, R, False,
+              PRECISION)  # fmt: skip
+        layer(hidden2, r * H2, network + AT4, network + AT5, actions, H2, ACT, B3, R, True,
+              PRECISION)  # fmt: skip
+        at = d[None, :]
+        pair = tl.load(data + places[:, None] + at, mask=at < OBS, other=0.0)  # (R, PADDED)
+        mask = (at >= OBS) & (at < OBS + ACT)
+        pair += tl.load(actions + r[:, None] * ACT + at - OBS, mask=mask, other=0.0)
+        pair -= tl.load(center + at, mask=at < W, other=0.0)
+        pair *= tl.load(scale + at, mask=at < W, other=0.0)
+        tl.store(queries + r[:, None] * W + at, pair, mask=at < W)
+        tl.debug_barrier()
+        for i in range(walks):
+            if tl.sum(tl.where(r == i, active, 0), axis=0) != 0:
+                slot = tl.sum(tl.where(r == i, walk, 0), axis=0)
+                # The next transition begins where this one ends: a good hint where it is stored.
+                hint = tl.where((level == 0) | (slot + 1 >= stored), slot, slot + 1)
+                square, found = nearest(
+                    queries + i * W, keys, order, marks, axis, hint, then, now, capacity,
+                    W, PADDED, MARK, ROWS, MARKS, SLACK,
+                )  # fmt: skip
+                distance = tl.sqrt(square).to(tl.float32)
+                row = data + found.to(tl.int64) * WIDTH
+                gain = discount * (tl.load(row + REWARD) + price * distance)
+                over = (tl.load(row + ENDED) != 0.0).to(tl.int32)
+                walk = tl.where(r == i, found, walk)
+                if level == 0:
+                    tl.store(distances + p, distance)
+                    tl.store(first + p, found.to(tl.int64))
+                    over = tl.where(found == slot, 1, over)  # its own neighbor: no walks
+                    closed = tl.load(data + slot.to(tl.int64) * WIDTH + ENDED) != 0.0
+                    active = tl.where((r == 1) & (found != slot) & (closed == 0), 1, active)
+                else:
+                    value = tl.where(r == i, value + gain, value)
+                active = tl.where(r == i, 1 - over, active)
+        if level > 0:
+            discount = discount * decay
+        level += 1
+        tl.debug_barrier()
+    tl.store(gains + p, tl.sum(tl.where(r == 1, value, tl.where(r == 0, -value, 0.0)), axis=0))

@@ -1,0 +1,116 @@
+"""Walks in one kernel are the walks level by level.
+
+Needs Triton and CUDA. Without CUDA it runs in Triton's interpreter:
+TRITON_INTERPRET=1 python -m pytest tests/test_gpu_walk.py
+"""
+
+import os
+
+import pytest
+import torch
+
+from nearl import SoftNNConfig
+from nearl.population import MemberSettings
+from nearl.population.learner import Learner
+from nearl.population.soft import module_of
+from nearl.population.walks import Walks
+
+pytest.importorskip("triton")
+CUDA = torch.cuda.is_available()
+DEVICE = "cuda" if CUDA else "cpu"
+INTERPRETED = os.environ.get("TRITON_INTERPRET") == "1"
+pytestmark = [
+    pytest.mark.gpu,
+    pytest.mark.skipif(not (CUDA or INTERPRETED), reason="no CUDA device"),
+]
+OBS, ACT = 5, 3
+
+
+def filled(metric, *, stored, capacity, spread, net=(20, 12)):
+    """A learner whose memory holds a random walk, with actions ``spread`` about the policy's."""
+    nn = SoftNNConfig(weight=0.5, lipschitz=2.0, horizon=7, metric=metric, keep="all")
+    policies = ("target", "online", "target")
+    settings = [
+        MemberSettings(
+            algo="nntd3",
+            seed=seed,
+            net_arch=net,
+            batch_size=16,
+            nn=SoftNNConfig.of(nn, policy=policy),
+        )
+        for seed, policy in enumerate(policies)
+    ]
+    learner = Learner(
+        settings, OBS, ACT, capacity=capacity, device=DEVICE, module=module_of, fused=True
+    )
+    torch.manual_seed(0)
+    for stack in (learner.actor, learner.actor_target):
+        stack.flat.copy_(0.3 * torch.randn(stack.flat.shape))
+    soft, state = learner.module, torch.randn(3, OBS, device=DEVICE)
+    for i in range(stored):
+        act = soft.walks.policy(state[:, None])[:, 0]
+        act = (act + spread * torch.randn(3, ACT).to(DEVICE)).clamp(-1, 1)
+        after = 0.8 * state + 0.6 * torch.randn(3, OBS).to(DEVICE) + act.sum(1, keepdim=True)
+        reward, ended = torch.randn(3, 1).to(DEVICE), torch.rand(3, 1).to(DEVICE) < 0.05
+        flags = [ended.float(), torch.zeros_like(reward), torch.full_like(reward, torch.nan)]
+        learner.store(torch.cat([state, act, reward, after, *flags], 1))
+        soft.step(i + 1, ended[:, 0].cpu().numpy())
+        soft.neighbors.write(state, act, learner.clock - 1)
+        state = after
+    return learner
+
+
+def plain(walks):
+    """The same walks, level by level."""
+    names = ("horizon", "bonus", "gamma")
+    return Walks(
+        walks.ring, walks.neighbors, walks.policy, **{name: getattr(walks, name) for name in names}
+    )
+
+
+def assert_same(walks, batch, who):
+    found, right = walks.of(batch, who), plain(walks).of(batch, who)
+    chosen = who.expand_as(found.first)
+    assert torch.equal(found.first[chosen], right.first[chosen])
+    for got, wanted in ((found.distances, right.distances), (found.gains, right.gains)):
+        torch.testing.assert_close(got[chosen], wanted[chosen], rtol=1e-4, atol=1e-4)
+    return right
+
+
+@pytest.mark.parametrize("metric", ["raw", "standardized"])
+@pytest.mark.parametrize(("stored", "capacity"), [(1, 50), (300, 1000), (700, 500)])
+def test_the_newest_transition_is_valued_as_level_by_level(metric, stored, capacity):
+    learner = filled(metric, stored=stored, capacity=capacity, spread=0.5)
+    soft, some = learner.module, min(stored, capacity)
+    apart = 0
+    for _ in range(8):
+        slots = torch.randint(some, (3, 1), device=DEVICE)
+        who = torch.tensor([[True], [True], [False]], device=DEVICE)
+        right = assert_same(soft.walks, learner.memory.gather(slots), who)
+        apart += int((right.gains[:2] != 0).sum())
+    assert apart > 0 or stored == 1
+
+
+@pytest.mark.parametrize("spread", [0.02, 1.0])  # most are their own neighbors, or few
+@pytest.mark.parametrize(("stored", "capacity"), [(300, 1000), (700, 500)])
+def test_a_batch_is_valued_as_level_by_level(spread, stored, capacity):
+    learner = filled("raw", stored=stored, capacity=capacity, spread=spread)
+    soft = learner.module
+    assert soft.neighbors.sorted is not None and int(soft.neighbors.sorted.since) > 0
+    slots = torch.randint(min(stored, capacity), (3, 45), device=DEVICE)
+    who = torch.tensor([[True], [False], [True]], device=DEVICE)
+    right = assert_same(soft.walks, learner.memory.gather(slots), who)
+    own = (right.first == slots)[who[:, 0]].float().mean()
+    assert own > 0.8 if spread < 0.1 else own < 0.8
+
+
+def test_a_member_walks_alone_as_among_others():
+    learner = filled("raw", stored=300, capacity=1000, spread=1.0)
+    batch = learner.memory.gather(torch.randint(300, (3, 45), device=DEVICE))
+    everyone = torch.ones(3, 1, dtype=torch.bool, device=DEVICE)
+    together = learner.module.walks.of(batch, everyone)
+    for p in range(3):
+        only = torch.arange(3, device=DEVICE)[:, None] == p
+        alone = learner.module.walks.of(batch, only)
+        for got, wanted in zip(alone, together, strict=True):
+            assert torch.equal(got[p], wanted[p])

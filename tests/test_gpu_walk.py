@@ -36,7 +36,7 @@ def filled(metric, *, stored, capacity, spread, net=(20, 12)):
             seed=seed,
             net_arch=net,
             batch_size=16,
-            nn=SoftNNConfig.of(nn, policy=policy),
+            nn=SoftNNConfig.of(nn, policy=policy, horizon=7 - 2 * seed),
         )
         for seed, policy in enumerate(policies)
     ]
@@ -62,7 +62,7 @@ def filled(metric, *, stored, capacity, spread, net=(20, 12)):
 
 def plain(walks):
     """The same walks, level by level."""
-    names = ("horizon", "bonus", "gamma")
+    names = ("horizons", "bonus", "gamma")
     return Walks(
         walks.ring, walks.neighbors, walks.policy, **{name: getattr(walks, name) for name in names}
     )

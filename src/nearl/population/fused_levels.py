@@ -38,13 +38,13 @@ class FusedWalks(Walks):
         neighbors: PopulationNeighbors,
         policy: Policy,
         *,
-        horizon: int,
+        horizons: Tensor,
         bonus: Tensor,
         gamma: Tensor,
         stacks: tuple[Stack, Stack],
         online: Tensor,
     ) -> None:
-        super().__init__(ring, neighbors, policy, horizon=horizon, bonus=bonus, gamma=gamma)
+        super().__init__(ring, neighbors, policy, horizons=horizons, bonus=bonus, gamma=gamma)
         self._stacks, self._online = stacks, online.to(torch.int32)
         self._sizes = stacks[0].sizes
         if len(self._sizes) != 4:
@@ -69,9 +69,9 @@ class FusedWalks(Walks):
         rows = torch.zeros(members, dtype=torch.int64, device=walk.device)
         obs = torch.empty(members, count, self.ring.obs_dim, device=walk.device)
         found = Walked(value, walk, value)  # where nothing has been found yet
-        for level in range(self.horizon):
+        for level in range(self._levels):
             self._advance(level, found, walk, active, value, rank, names, rows)
-            if level < self.horizon - 1:
+            if level < self._levels - 1:
                 self._gather(names, rows, obs)
                 found = Walked(*self._nearest(obs, rows), value)
         behind, ahead = value.chunk(2, 1)
@@ -92,7 +92,7 @@ class FusedWalks(Walks):
         (members, count), ring = walk.shape, self.ring
         _advance[(members,)](
             ring.data, found.distances, found.first, walk, active, value, rank, names, rows,
-            self.gamma, self.bonus, count, ring.capacity, level,
+            self.gamma, self.bonus, self.horizons, count, ring.capacity, level,
             N=block_of(count), WIDTH=ring.width, REWARD=ring.places["reward"].start,
             ENDED=ring.places["terminated"].start, START=level == 0, num_warps=8,
         )  # fmt: skip
@@ -133,7 +133,7 @@ class FusedWalks(Walks):
 
 @triton.jit
 def _advance(  # type: ignore[no-untyped-def]
-    data, distances, slots, walk, active, value, rank, names, rows, gamma, bonus,
+    data, distances, slots, walk, active, value, rank, names, rows, gamma, bonus, horizons,
     count, capacity, level,
     N: tl.constexpr, WIDTH: tl.constexpr, REWARD: tl.constexpr, ENDED: tl.constexpr,
     START: tl.constexpr,
@@ -160,7 +160,7 @@ def _advance(  # type: ignore[no-untyped-def]
         tl.store(value + here, sum, mask=going)
         tl.store(walk + here, at, mask=going)
     ended = tl.load(data + (p * capacity + at) * WIDTH + ENDED, mask=going, other=1.0)
-    going = going & (ended == 0.0)
+    going = going & (ended == 0.0) & (level + 1 < tl.load(horizons + p))
     ones = going.to(tl.int32)
     place = tl.cumsum(ones, axis=0) - 1
     tl.store(active + here, ones, mask=inside)

@@ -56,9 +56,10 @@ def walk_one(
         ring.data, neighbors.keys, keys.order, keys.marks, keys.axis, keys.since,
         neighbors.total, neighbors.center, neighbors.scale,
         target.flat, current.flat, online, target.flat.stride(0),
-        slots, who, found.first, found.distances, found.gains, walks.gamma, walks.bonus,
+        slots, who, found.first, found.distances, found.gains,
+        walks.gamma, walks.bonus, walks.horizons,
         *room, ring.capacity, keys.marks.shape[1],
-        HORIZON=walks.horizon, WIDTH=ring.width,
+        WIDTH=ring.width,
         REWARD=places["reward"], NEXT=places["next_obs"], ENDED=places["terminated"],
         OBS=sizes[0], H1=sizes[1], H2=sizes[2], ACT=sizes[3],
         B1=block_of(sizes[1]), B2=block_of(sizes[2]), B3=block_of(sizes[3]),
@@ -73,9 +74,9 @@ def walk_one(
 def _walk(  # type: ignore[no-untyped-def]
     data, keys, order, marks, axes, since, total, center, scale,
     target, current, online, parameters,
-    slots, who, first, distances, gains, gamma, bonus, hidden1, hidden2, actions, queries,
+    slots, who, first, distances, gains, gamma, bonus, horizons, hidden1, hidden2, actions, queries,
     capacity, n_marks,
-    HORIZON: tl.constexpr, WIDTH: tl.constexpr,
+    WIDTH: tl.constexpr,
     REWARD: tl.constexpr, NEXT: tl.constexpr, ENDED: tl.constexpr,
     OBS: tl.constexpr, H1: tl.constexpr, H2: tl.constexpr, ACT: tl.constexpr,
     B1: tl.constexpr, B2: tl.constexpr, B3: tl.constexpr,
@@ -108,6 +109,7 @@ def _walk(  # type: ignore[no-untyped-def]
     stored = tl.minimum(now, capacity)
     decay = tl.load(gamma + p)
     price = tl.load(bonus + p)
+    last = tl.load(horizons + p)
     network = target + p * parameters
     if tl.load(online + p) != 0:
         network = current + p * parameters
@@ -120,7 +122,7 @@ def _walk(  # type: ignore[no-untyped-def]
     value = tl.zeros([R], tl.float32)
     discount = decay
     level = 0
-    while (level < HORIZON) & (tl.sum(active, axis=0) > 0):
+    while (level < last) & (tl.sum(active, axis=0) > 0):
         column = NEXT
         walks = 2
         if level == 0:

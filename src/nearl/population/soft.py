@@ -56,7 +56,7 @@ class PopulationSoft:
         walks: Callable[..., Walks] = Walks,
     ) -> None:
         of = [SoftNNConfig(weight=0.0) if config is None else config for config in configs]
-        horizon = check(of, ring.members)
+        check(of, ring.members)
         self.ring, self.neighbors, self.clock = ring, neighbors, clock
 
         def column(values: Sequence[float], *shape: int) -> Tensor:
@@ -67,8 +67,10 @@ class PopulationSoft:
         # Errors are linear in rewards and L, so rewards need not be stored a second time, scaled.
         bonus = [float(c.lipschitz) / c.reward_scale if c.weight > 0 else 0.0 for c in of]
         self.bonus = column(bonus, 1)
+        steps = [c.horizon if c.weight > 0 else 1 for c in of]
+        horizons = torch.tensor(steps, device=clock.device)[:, None]
         self.walks = walks(
-            ring, neighbors, policy, horizon=horizon, bonus=self.bonus, gamma=self.gamma
+            ring, neighbors, policy, horizons=horizons, bonus=self.bonus, gamma=self.gamma
         )
         self.negative = column([c.negative_scale for c in of], 1)
         self.clip = column([c.error_clip or math.inf for c in of], 1)
@@ -212,12 +214,13 @@ def module_of(learner: Learner) -> PopulationSoft:
     )
 
 
-def check(configs: Sequence[SoftNNConfig], members: int) -> int:
-    """Refuse settings that a population cannot follow; the horizon of those that use it."""
+def check(configs: Sequence[SoftNNConfig], members: int) -> None:
+    """Refuse settings that a population cannot follow."""
     if len(configs) != members:
         raise ValueError(f"{len(configs)} settings of the NN module given for {members} members")
-    using = [(i, config) for i, config in enumerate(configs) if config.weight > 0]
-    for i, config in using:
+    for i, config in enumerate(configs):
+        if config.weight == 0:
+            continue
         for name, wanted in (("neighbors", 1), ("policy_noise", 0), ("per_episode", None)):
             if getattr(config, name) != wanted:
                 raise ValueError(
@@ -228,9 +231,3 @@ def check(configs: Sequence[SoftNNConfig], members: int) -> int:
             raise ValueError(
                 f"a population needs L as a number, got {config.lipschitz!r} for member {i}"
             )
-    horizons = {config.horizon for _, config in using}
-    if len(horizons) > 1:
-        raise ValueError(
-            f"horizon (H') must be equal throughout a population, got {sorted(horizons)}"
-        )
-    return horizons.pop() if horizons else 1

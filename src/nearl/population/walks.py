@@ -24,7 +24,7 @@ class Walked(NamedTuple):
 
 
 class Walks:
-    """Walks after ``policy`` of ``horizon`` steps, the first of which is the neighbor of (s, a).
+    """Walks after ``policy`` of ``horizons (P, 1)`` steps, first to the neighbor of (s, a).
 
     A step from a stored transition leads to the neighbor of its next state and the policy's
     action there, and gains that one's reward and ``bonus`` times the distance. ``bonus`` and
@@ -37,12 +37,13 @@ class Walks:
         neighbors: PopulationNeighbors,
         policy: Policy,
         *,
-        horizon: int,
+        horizons: Tensor,
         bonus: Tensor,
         gamma: Tensor,
     ) -> None:
         self.ring, self.neighbors, self.policy = ring, neighbors, policy
-        self.horizon, self.bonus, self.gamma = horizon, bonus, gamma
+        self.horizons, self.bonus, self.gamma = horizons, bonus, gamma
+        self._levels = int(horizons.max())
 
     def of(self, batch: Transitions, who: Tensor) -> Walked:
         """Of the members in ``who (P, 1)``; the others' numbers mean nothing."""
@@ -55,15 +56,15 @@ class Walks:
         """What walks gain where ``apart (P, B)``, and 0 elsewhere."""
         walk = torch.cat([first, batch.slots], 1)  # (P, 2 B)
         over = torch.cat([self.ring.gather(first).terminated, batch.terminated], 1)
-        active = torch.cat([apart, apart], 1) & ~over
+        active = torch.cat([apart, apart], 1) & ~over & (self.horizons > 1)
         value = torch.zeros(walk.shape, device=walk.device)
         discount = self.gamma
-        for _ in range(self.horizon - 1):
+        for level in range(1, self._levels):
             far, walk = self._successors(walk, active)
             after = self.ring.gather(walk)
             gain = discount * (after.reward + self.bonus * far)
             value = torch.where(active, value + gain, value)
-            active = active & ~after.terminated
+            active = active & ~after.terminated & (self.horizons > level + 1)
             discount = discount * self.gamma
         behind, ahead = value.chunk(2, 1)
         return ahead - behind

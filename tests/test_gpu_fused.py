@@ -262,6 +262,9 @@ class Term:
     def prepare(self):
         pass
 
+    def reread(self, slots):
+        pass
+
     def augment(self, batch):
         return AugmentedBatch(*batch._replace(reward=batch.reward - self.on * 5.0), 0.9)
 
@@ -386,7 +389,10 @@ def test_a_captured_update_is_autograds(module):
         row = randn(len(MIXED), plain.memory.width)
         advance(plain, 30 + i, row)
         torch.cuda.synchronize()
-        engine._update(30 + i)
+        due = fused.actor_due(30 + i)
+        with engine._queued():
+            fused.reach(30 + i)
+            engine._run(due, lambda due=due: fused.update(actor=due))
         engine.synchronize()
         fused.store(row)
     torch.cuda.synchronize()

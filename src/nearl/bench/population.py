@@ -6,7 +6,7 @@ import itertools
 import os
 import time
 from dataclasses import replace
-from typing import Any
+from typing import Any, NamedTuple
 
 import numpy as np
 import torch
@@ -16,7 +16,7 @@ from torch import Tensor
 
 from nearl.envs import make_batched
 from nearl.population import MemberSettings, Population, settings_from_preset
-from nearl.population.ring import Ring
+from nearl.population.learner import NETWORKS
 from nearl.population.soft import PopulationSoft
 from nearl.soft_config import SoftNNConfig
 
@@ -39,8 +39,8 @@ def run(
         torch.set_num_threads(os.cpu_count() or 1)
     device = "cuda" if gpu else "cpu"
     sizes = sizes or ((20, 80) if gpu else (5,))
-    steps = steps or (EVERY - WARM - 200 if gpu else 150)
-    stored = stored or (STORED if gpu else (2_000,))
+    steps = steps or (EVERY - WARM - 300 if gpu else 150)
+    stored = stored or (STORED if gpu else (400,))
     evaluate = gpu if evaluate is None else evaluate
     peer = sb3_steps_per_s(device, 800 if gpu else min(steps, 150))
     rate = matrix_rate(device)
@@ -48,14 +48,13 @@ def run(
     for size in sizes:
         plain = trained(members("td3", size, WARM), steps, device, evaluate=evaluate)
         rows: dict[str, list[float]] = {"step": [], "batch": []}
-        data = transitions(size, max(stored))
-        some = max(100, steps // 20) if gpu else max(20, steps // 5)
-        for many in stored:
-            part = data[:, :many]
-            base = trained(members("td3", size, many), some, device, stored=part)
+        some = max(100, steps // 10) if gpu else max(20, steps // 5)
+        for moment in moments(size, stored, device):
+            many = moment.rows.shape[1]
+            base = trained(members("td3", size, many), some, device, moment=moment)
             for refresh, ratios in rows.items():
                 with_module = members("nntd3", size, many, refresh=refresh)
-                ratios.append(trained(with_module, some, device, stored=part) / base)
+                ratios.append(trained(with_module, some, device, moment=moment) / base)
         flops = size * update_flops()
         runs.append(
             {
@@ -89,22 +88,33 @@ def members(algo: str, size: int, warm_up: int, **nn: Any) -> list[MemberSetting
     return [replace(first, seed=seed) for seed in range(size)]
 
 
-def transitions(size: int, count: int) -> Tensor:
-    """Rows ``(P, count, width)`` as a population stores them, of uniformly random actions."""
-    env = make_batched(ENV, size, seeds=list(range(size)))
-    ring = Ring(size, 1, env.observation_dim, env.action_dim)
-    data = np.full((size, count, ring.width), np.nan, np.float32)
-    rng, obs, places = np.random.default_rng(0), env.reset(), ring.places
-    for i in range(count):
-        actions = rng.uniform(-1, 1, (size, env.action_dim))
-        result = env.step(actions)
-        ends = (result.terminated, result.truncated)
-        columns = (obs, actions, result.reward[:, None], result.obs, *(e[:, None] for e in ends))
-        for name, values in zip(places, columns, strict=False):
-            data[:, i, places[name]] = values
-        ended = ends[0] | ends[1]
-        obs = env.reset_done(ended) if ended.any() else result.obs
-    return torch.from_numpy(data)
+class Moment(NamedTuple):
+    """What a population in its NN phase holds after so many steps."""
+
+    rows: Tensor  # (P, steps, width)
+    networks: dict[str, Tensor]
+
+
+def moments(size: int, stored: tuple[int, ...], device: str) -> list[Moment]:
+    """A population trained with the module, as it is when so many transitions are stored."""
+    first = 1_000 if device == "cuda" else 100
+    population = Population(
+        ENV,
+        members("nntd3", size, first, refresh="step"),
+        steps=max(stored) + 1,
+        device=device,
+        eval_episodes=0,
+        table=False,
+    )
+    found = []
+    for count in sorted(stored):
+        while population.step < count:
+            population._advance()
+        population.engine.synchronize()
+        learner = population.learner
+        networks = {name: getattr(learner, name).flat.clone() for name in NETWORKS}
+        found.append(Moment(learner.memory.data[:, :count].clone(), networks))
+    return found
 
 
 def trained(
@@ -113,10 +123,11 @@ def trained(
     device: str,
     *,
     evaluate: bool = False,
-    stored: Tensor | None = None,
+    moment: Moment | None = None,
 ) -> float:
     """Seconds per step after the warm-up, in which graphs are captured as well."""
-    before = of[0].learning_starts + (100 if device == "cuda" else 4)
+    begin = of[0].learning_starts + (50 if device == "cuda" else 2)
+    before = of[0].learning_starts + (200 if device == "cuda" else 4)
     population = Population(
         ENV,
         of,
@@ -126,25 +137,27 @@ def trained(
         eval_episodes=5 if evaluate else 0,
         table=False,
     )
-    if stored is not None:
-        fill(population, stored)
+    if moment is not None:
+        resume(population, moment)
     while population.step < before:
+        if evaluate and population.step == begin:  # as there is one in all of training
+            population.engine.take_snapshot()
+            population.evaluator.begin(population.step)
         population._advance()
     population.engine.synchronize()
     started = time.perf_counter()
-    if evaluate:  # the share of one that is there in all of training
-        population.engine.take_snapshot()
-        population.evaluator.begin(population.step)
     while population.step < before + steps:
         population._advance()
     population.engine.synchronize()
     return (time.perf_counter() - started) / steps
 
 
-def fill(population: Population, stored: Tensor) -> None:
-    """Go to the end of a warm-up whose transitions are given."""
-    count, learner = stored.shape[1], population.learner
-    learner.memory.data[:, :count] = stored.to(learner.device)
+def resume(population: Population, moment: Moment) -> None:
+    """Go to a moment, with which the warm-up of ``population`` ends."""
+    count, learner = moment.rows.shape[1], population.learner
+    learner.memory.data[:, :count] = moment.rows
+    for name, flat in moment.networks.items():
+        getattr(learner, name).flat.copy_(flat)
     learner.clock.fill_(count)
     population.step = count
     if isinstance(learner.module, PopulationSoft):

@@ -1,9 +1,8 @@
 """The walks of one transition of every member, in one Triton kernel.
 
-A program searches the neighbor of its member's transition and follows both walks, the policy's
-actions for both states on the tensor cores and then one search after the other. Nothing is sent
-to the host or through other kernels in between, and where the transition is its own neighbor
-there is nothing to follow, so the program ends at once.
+Two programs per member search the neighbor of its transition; one follows the walk from there and
+the other that from the transition. Nothing is sent to the host or through other kernels in between,
+and where the transition is its own neighbor there is nothing to follow, so both end at once.
 
 Import this module only where there is Triton.
 """
@@ -21,7 +20,7 @@ from nearl.population.fused_search import nearest, options
 from nearl.population.networks import Stack
 from nearl.population.walks import Walked, Walks
 
-ROWS = 16  # of the policy's products, the least there can be; the walks are the first two
+ROWS = 16  # of the policy's products, the least there can be; one is used
 WARPS = 16
 
 
@@ -29,7 +28,7 @@ def scratch(walks: Walks, sizes: tuple[int, ...]) -> list[Tensor]:
     """Room for ``walk_one``: hidden layers, actions and queries."""
     members, device = walks.ring.members, walks.ring.data.device
     widths = (*sizes[1:], walks.neighbors.width)
-    return [torch.zeros(members, ROWS, width, device=device) for width in widths]
+    return [torch.zeros(members, 2, ROWS, width, device=device) for width in widths]
 
 
 def walk_one(
@@ -45,18 +44,15 @@ def walk_one(
     assert keys is not None
     target, current = stacks
     sizes, slots = target.sizes, slots.contiguous()
-    found = Walked(
-        torch.zeros(slots.shape, device=slots.device),
-        torch.zeros_like(slots),
-        torch.zeros(slots.shape, device=slots.device),
-    )
+    distances, first = torch.zeros(slots.shape, device=slots.device), torch.zeros_like(slots)
+    values = torch.zeros(len(slots), 2, device=slots.device)
     places = {name: part.start for name, part in ring.places.items()}
     offsets = [view.storage_offset() for layer in target.fixed for view in layer]
-    _walk[(len(slots),)](
+    _walk[(2, len(slots))](
         ring.data, neighbors.keys, keys.order, keys.marks, keys.axis, keys.since,
         neighbors.total, neighbors.center, neighbors.scale,
         target.flat, current.flat, online, target.flat.stride(0),
-        slots, who, found.first, found.distances, found.gains,
+        slots, who, first, distances, values,
         walks.gamma, walks.bonus, walks.horizons,
         *room, ring.capacity, keys.marks.shape[1],
         WIDTH=ring.width,
@@ -67,15 +63,15 @@ def walk_one(
         AT5=offsets[5], R=ROWS, PRECISION=precision(), **options(neighbors.width),
         num_warps=WARPS, num_stages=3, enable_fp_fusion=False,
     )  # fmt: skip
-    return found
+    return Walked(distances, first, values[:, 1:] - values[:, :1])
 
 
 @triton.jit
 def _walk(  # type: ignore[no-untyped-def]
     data, keys, order, marks, axes, since, total, center, scale,
     target, current, online, parameters,
-    slots, who, first, distances, gains, gamma, bonus, horizons, hidden1, hidden2, actions, queries,
-    capacity, n_marks,
+    slots, who, first, distances, values, gamma, bonus, horizons,
+    hidden1, hidden2, actions, queries, capacity, n_marks,
     WIDTH: tl.constexpr,
     REWARD: tl.constexpr, NEXT: tl.constexpr, ENDED: tl.constexpr,
     OBS: tl.constexpr, H1: tl.constexpr, H2: tl.constexpr, ACT: tl.constexpr,
@@ -87,20 +83,22 @@ def _walk(  # type: ignore[no-untyped-def]
 ):  # fmt: skip
     """Walk 0 is from the neighbor of (s, policy(s)), which level 0 finds, and walk 1 from (s, a).
 
-    At level 0 the state is s, and later the next state of the transition that a walk is at.
+    At level 0 the state is s, and later the next state of the transition that the walk is at.
     """
-    p = tl.program_id(0).to(tl.int64)
+    which = tl.program_id(0)
+    p = tl.program_id(1).to(tl.int64)
     if tl.load(who + p) == 0:
         return
-    # Everything below belongs to this member.
+    # Everything below belongs to this member, or to this program.
     data += p * capacity * WIDTH
     keys += p * capacity * W
     order += p * capacity
     marks += p * n_marks
-    hidden1 += p * R * H1
-    hidden2 += p * R * H2
-    actions += p * R * ACT
-    queries += p * R * W
+    here = (2 * p + which) * R
+    hidden1 += here * H1
+    hidden2 += here * H2
+    actions += here * ACT
+    queries += here * W
     center += p * W
     scale += p * W
     axis = tl.load(axes + p)
@@ -117,57 +115,48 @@ def _walk(  # type: ignore[no-untyped-def]
     r = tl.arange(0, R)
     d = tl.arange(0, PADDED)
     own = tl.load(slots + p).to(tl.int32)
-    walk = tl.where(r < 2, own, 0)
-    active = (r == 0).to(tl.int32)
-    value = tl.zeros([R], tl.float32)
+    slot = own
+    going = 1
+    value = 0.0
     discount = decay
     level = 0
-    while (level < last) & (tl.sum(active, axis=0) > 0):
-        column = NEXT
-        walks = 2
-        if level == 0:
-            column = 0
-            walks = 1
-        places = walk.to(tl.int64) * WIDTH + column
-        layer(data, places, network + AT0, network + AT1, hidden1, OBS, H1, B1, R, False,
+    while (level < last) & (going != 0):
+        row = data + slot.to(tl.int64) * WIDTH
+        if level > 0:
+            row += NEXT
+        places = tl.zeros([R], tl.int32)  # all rows are the same one
+        layer(row, places, network + AT0, network + AT1, hidden1, OBS, H1, B1, R, False,
               PRECISION)  # fmt: skip
         layer(hidden1, r * H1, network + AT2, network + AT3, hidden2, H1, H2, B2, R, False,
               PRECISION)  # fmt: skip
         layer(hidden2, r * H2, network + AT4, network + AT5, actions, H2, ACT, B3, R, True,
               PRECISION)  # fmt: skip
-        at = d[None, :]
-        pair = tl.load(data + places[:, None] + at, mask=at < OBS, other=0.0)  # (R, PADDED)
-        mask = (at >= OBS) & (at < OBS + ACT)
-        pair += tl.load(actions + r[:, None] * ACT + at - OBS, mask=mask, other=0.0)
-        pair -= tl.load(center + at, mask=at < W, other=0.0)
-        pair *= tl.load(scale + at, mask=at < W, other=0.0)
-        tl.store(queries + r[:, None] * W + at, pair, mask=at < W)
+        pair = tl.load(row + d, mask=d < OBS, other=0.0)  # (PADDED,)
+        pair += tl.load(actions + d - OBS, mask=(d >= OBS) & (d < OBS + ACT), other=0.0)
+        pair -= tl.load(center + d, mask=d < W, other=0.0)
+        pair *= tl.load(scale + d, mask=d < W, other=0.0)
+        tl.store(queries + d, pair, mask=d < W)
         tl.debug_barrier()
-        for i in range(walks):
-            if tl.sum(tl.where(r == i, active, 0), axis=0) != 0:
-                slot = tl.sum(tl.where(r == i, walk, 0), axis=0)
-                # The next transition begins where this one ends: a good hint where it is stored.
-                hint = tl.where((level == 0) | (slot + 1 >= stored), slot, slot + 1)
-                square, found = nearest(
-                    queries + i * W, keys, order, marks, axis, hint, then, now, capacity,
-                    W, PADDED, MARK, ROWS, MARKS, SLACK,
-                )  # fmt: skip
-                distance = tl.sqrt(square).to(tl.float32)
-                row = data + found.to(tl.int64) * WIDTH
-                gain = discount * (tl.load(row + REWARD) + price * distance)
-                over = (tl.load(row + ENDED) != 0.0).to(tl.int32)
-                walk = tl.where(r == i, found, walk)
-                if level == 0:
-                    tl.store(distances + p, distance)
-                    tl.store(first + p, found.to(tl.int64))
-                    over = tl.where(found == slot, 1, over)  # its own neighbor: no walks
-                    closed = tl.load(data + slot.to(tl.int64) * WIDTH + ENDED) != 0.0
-                    active = tl.where((r == 1) & (found != slot) & (closed == 0), 1, active)
-                else:
-                    value = tl.where(r == i, value + gain, value)
-                active = tl.where(r == i, 1 - over, active)
-        if level > 0:
+        # The next transition begins where this one ends: a good hint where it is stored.
+        hint = tl.where((level == 0) | (slot + 1 >= stored), slot, slot + 1)
+        square, found = nearest(
+            queries, keys, order, marks, axis, hint, then, now, capacity,
+            W, PADDED, MARK, ROWS, MARKS, SLACK,
+        )  # fmt: skip
+        distance = tl.sqrt(square).to(tl.float32)
+        if level == 0:
+            if which == 0:
+                tl.store(distances + p, distance)
+                tl.store(first + p, found.to(tl.int64))
+                slot = found
+            going = (found != own).to(tl.int32)
+        else:
+            slot = found
+            reward = tl.load(data + slot.to(tl.int64) * WIDTH + REWARD)
+            value += discount * (reward + price * distance)
             discount = discount * decay
+        if tl.load(data + slot.to(tl.int64) * WIDTH + ENDED) != 0.0:
+            going = 0
         level += 1
         tl.debug_barrier()
-    tl.store(gains + p, tl.sum(tl.where(r == 1, value, tl.where(r == 0, -value, 0.0)), axis=0))
+    tl.store(values + 2 * p + which, value)

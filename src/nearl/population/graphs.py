@@ -1,8 +1,7 @@
 """GraphEngine: the learner's work as CUDA graphs, next to the host's simulations.
 
-All work is queued on one stream: take in a transition and act on the new observations (the host
-waits for the actions only), then the update, which is queued at once and runs while the host steps
-its environments.
+A step is one graph: take in a transition, act on the new observations, send the actions, update.
+The host waits for the actions only, so the update runs while it steps its environments.
 """
 
 from __future__ import annotations
@@ -30,7 +29,8 @@ class GraphEngine(PlainEngine):
         self.stream = torch.cuda.Stream(learner.device)  # type: ignore[no-untyped-call]
         self._pool = torch.cuda.graph_pool_handle()
         self._graphs: dict[Hashable, torch.cuda.CUDAGraph] = {}
-        self._ready = torch.cuda.Event()  # type: ignore[no-untyped-call]
+        self._sent = torch.zeros((), dtype=torch.int64, pin_memory=True)  # step of the last actions
+        self._sent_array = self._sent.numpy()
         # Rows that travel: (transition, observation, observations of an evaluation) one way,
         # (action, actions of the evaluation) the other. Each has a pinned twin on the host.
         arriving = (count, self._width + self._obs * (1 + lanes))
@@ -49,37 +49,50 @@ class GraphEngine(PlainEngine):
             actions = super().begin(step, obs)
         return actions
 
-    def _update(self, step: int) -> None:
-        phase, learner = self.learner.phase(step), self.learner
-        with self._queued():
-            if learner.updates(step):
-                learner.reach(step)
-                self._run(("update", *phase), lambda: learner.update(actor=phase[0]))
-            elif learner.module is not None:
-                self._run(("prepare", phase[1]), learner.prepare)
-
     def exchange(
         self, step: int, row: Array, obs: Array, evaluated: Array | None = None
     ) -> tuple[Array, Array | None]:
-        # The host has waited for the last actions, so the last inbox has been read.
+        # The host has got the last actions, so the last inbox has been read.
         inbox, width, act = self._inbox_array, self._width, self._act
         inbox[:, :width], inbox[:, width : width + self._obs] = row, obs
+        both = evaluated is not None
         if evaluated is not None:
             inbox[:, width + self._obs :] = evaluated.reshape(len(inbox), -1)
+        learner = self.learner
         with self._queued():
-            self.learner.draws.actions.reach(step)
-            self._inbox.copy_(self._inbox_host, non_blocking=True)
-            both = evaluated is not None
-            self._run(("exchange", both), lambda: self._exchange(evaluate=both))
-            self._outbox_host.copy_(self._outbox, non_blocking=True)
-            self._ready.record()
+            learner.draws.actions.reach(step)
+            learner.reach(step)
+            split = learner.module is not None and learner.module.due(step)
+            if split:  # the module looks at what is stored, which is to be stored before
+                self._run(("exchange", both), lambda: self._exchange(evaluate=both))
             self._count(step, row)
-        self._update(step)  # at once, so that the device does not wait for the host
-        self._ready.synchronize()
+            due, phase = learner.updates(step), learner.phase(step)
+
+            def work() -> None:
+                if not split:
+                    self._exchange(evaluate=both)
+                if due:
+                    learner.update(actor=phase[0])
+                else:
+                    learner.prepare()
+
+            self._sent_array[...] = step if split else -1
+            self._run((split, both and not split, due, *phase), work)
+            if split:
+                self.stream.synchronize()
+        self._wait(step)
         actions = self._outbox_array[:, :act].copy()
         if evaluated is None:
             return actions, None
         return actions, self._outbox_array[:, act:].reshape(-1, act).copy()
+
+    def _wait(self, step: int) -> None:
+        """Until the actions of ``step`` are here; asking the device would take longer."""
+        asked = 0
+        while self._sent_array != step:
+            asked += 1
+            if asked % 100_000 == 0:
+                self.stream.query()  # raises what has gone wrong there
 
     def greedy(self, obs: Array) -> Array:
         with self._queued():
@@ -96,12 +109,15 @@ class GraphEngine(PlainEngine):
 
     def _exchange(self, *, evaluate: bool) -> None:
         learner, inbox, outbox = self.learner, self._inbox, self._outbox
+        inbox.copy_(self._inbox_host, non_blocking=True)
         learner.store(inbox[:, : self._width])
         now = inbox[:, self._width : self._width + self._obs]
         outbox[:, : self._act].copy_(learner.act(now))
         if evaluate:
             seen = inbox[:, self._width + self._obs :].view(len(inbox), self.lanes, -1)
             outbox[:, self._act :].copy_(learner.greedy(seen).flatten(1))
+        self._outbox_host.copy_(outbox, non_blocking=True)
+        self._sent.copy_(learner.clock, non_blocking=True)  # the number of this step, stored above
 
     def _run(self, key: Hashable, work: Callable[[], None]) -> None:
         if key not in self._graphs:
@@ -122,7 +138,7 @@ class GraphEngine(PlainEngine):
         return graph
 
     def _state(self) -> dict[str, Any]:
-        """Copies of what warming up changes; the module's own is no different for it."""
+        """Copies of what warming up changes."""
         learner, memory = self.learner, self.learner.memory
         ahead = learner.clock + torch.arange(WARM_UP, device=learner.device)
         slots = torch.remainder(ahead, memory.capacity)
@@ -141,6 +157,8 @@ class GraphEngine(PlainEngine):
         if state["errors"] is not None:
             memory.column("td_error").copy_(state["errors"])
         memory.data.index_copy_(1, state["slots"], state["rows"])
+        if learner.module is not None:
+            learner.module.reread(state["slots"])
 
     @contextlib.contextmanager
     def _queued(self) -> Iterator[None]:

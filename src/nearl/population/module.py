@@ -16,14 +16,17 @@ from nearl.soft_update import AugmentedBatch
 class NeighborModule(Protocol):
     """What the host and the learner call, in this order, for every step.
 
-    All but ``step`` runs inside a CUDA graph: fixed shapes, state in tensors that are changed in
-    place, no waiting for the device. Doing it twice in a row gives the same as doing it once.
-    Members without the module are left as they are.
+    All but ``due``, ``step`` and ``reread`` runs inside a CUDA graph: fixed shapes, state in tensors
+    that are changed in place, no waiting for the device. Doing it twice in a row gives the same as
+    doing it once. Members without the module are left as they are.
     """
 
     @property
     def phase(self) -> Any:
         """Which parts are at work: there is a graph for each. ``actor``: if there is a term."""
+
+    def due(self, total: int) -> bool:
+        """Whether ``step`` after ``total`` transitions will look at what is stored."""
 
     def step(self, total: int, ended: NDArray[np.bool_], *, counted: bool = True) -> Any:
         """On the host, after ``total`` transitions were stored, the last of which ``ended``.
@@ -33,6 +36,9 @@ class NeighborModule(Protocol):
 
     def prepare(self) -> None:
         """After every stored transition: take it in."""
+
+    def reread(self, slots: Tensor) -> None:
+        """Outside of graphs: other rows have been written to ``slots (n,)`` of the memory."""
 
     def augment(self, batch: Transitions) -> AugmentedBatch:
         """After ``prepare``, for a batch that may have been drawn before it.

@@ -85,6 +85,10 @@ class PopulationSoft:
     def phase(self) -> Phase:
         return self.weights.phase
 
+    def due(self, total: int) -> bool:
+        """Whether ``step`` after ``total`` transitions will look at what is stored."""
+        return self.neighbors.due(total)
+
     def step(self, total: int, ended: NDArray[np.bool_], *, counted: bool = True) -> Phase:
         """After ``total`` transitions were stored, the last of which ``ended (P,)`` episodes.
 
@@ -106,6 +110,11 @@ class PopulationSoft:
         self.neighbors.write(batch.obs[:, 0], batch.act[:, 0], (self.clock - 1).clamp(min=0))
         if self.phase.newest:
             self._renew(batch, self.weights.newest)
+
+    def reread(self, slots: Tensor) -> None:
+        """Make the keys at ``slots (n,)`` anew from the ring, after a graph was tried out."""
+        rows = self.ring.gather(slots.expand(self.ring.members, -1))
+        self.neighbors.keys.index_copy_(1, slots, self.neighbors.embed(rows.obs, rows.act))
 
     # -- errors ----------------------------------------------------------------------------------
 

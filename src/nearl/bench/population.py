@@ -48,7 +48,7 @@ def run(
     for size in sizes:
         plain = trained(members("td3", size, WARM), steps, device, evaluate=evaluate)
         rows: dict[str, list[float]] = {"step": [], "batch": []}
-        some = max(100, steps // 10) if gpu else max(20, steps // 5)
+        some = max(100, steps // 25) if gpu else max(20, steps // 5)
         for moment in moments(size, stored, device):
             many = moment.rows.shape[1]
             base = trained(members("td3", size, many), some, device, moment=moment)

@@ -72,7 +72,7 @@ def search_triton(
     splits = min(tiles, triton.cdiv(PROGRAMS, min(blocks, 2) * members))
     padded = max(16, triton.next_power_of_2(width))  # what a block of numbers must be
     keep = 1.0 - error_bound(precision, width)
-    floors = torch.empty((members, tiles, wanted), device=queries.device)
+    floors = torch.empty((members, wanted, tiles), device=queries.device)
     distances = torch.empty((members, wanted), device=queries.device)
     slots = torch.empty((members, wanted), dtype=torch.int64, device=queries.device)
     _floors[(blocks, splits, members)](
@@ -95,7 +95,7 @@ def _floors(  # type: ignore[no-untyped-def]
     W: tl.constexpr, PADDED: tl.constexpr, BLOCK: tl.constexpr, TILE: tl.constexpr,
     KEEP: tl.constexpr, PRECISION: tl.constexpr,
 ):  # fmt: skip
-    """floors[p, t, q] = min over tile t of (1 - c)|x|^2 - 2qx; a program takes every splits-th."""
+    """floors[p, q, t] = min over tile t of (1 - c)|x|^2 - 2qx, for a share of the tiles."""
     start = tl.program_id(0) * BLOCK
     split = tl.program_id(1)
     p = tl.program_id(2).to(tl.int64)
@@ -113,17 +113,18 @@ def _floors(  # type: ignore[no-untyped-def]
     q = q * -2.0
     base = keys + p * capacity * W
     out = floors + p * tiles * wanted
-    for t in range(split, used, splits):
+    share = (used + splits - 1) // splits
+    for t in range(split * share, tl.minimum(split * share + share, used)):
         n = t * TILE + tl.arange(0, TILE)
         x = tl.load(
-            base + n[None, :] * W + d[:, None],
-            mask=(n[None, :] < stored) & (d[:, None] < W),
+            base + n[:, None] * W + d[None, :],
+            mask=(n[:, None] < stored) & (d[None, :] < W),
             other=0.0,
-        )  # (PADDED, TILE)
-        norm = tl.sum(x * x, axis=0) * KEEP
+        )  # (TILE, PADDED)
+        norm = tl.sum(x * x, axis=1) * KEEP
         norm = tl.where(n < stored, norm, float("inf"))
-        value = norm[None, :] + tl.dot(q, x, input_precision=PRECISION)  # (BLOCK, TILE)
-        tl.store(out + t * wanted + m, tl.min(value, axis=1), mask=m < wanted)
+        value = norm[None, :] + tl.dot(q, tl.trans(x), input_precision=PRECISION)  # (BLOCK, TILE)
+        tl.store(out + m * tiles + t, tl.min(value, axis=1), mask=m < wanted)
 
 
 @triton.jit
@@ -144,7 +145,7 @@ def _winners(  # type: ignore[no-untyped-def]
     used = (stored + TILE - 1) // TILE
     query = queries + place * W
     base = keys + p * capacity * W
-    column = floors + p * tiles * wanted + i
+    mine = floors + place * tiles
     d = tl.arange(0, PADDED)
     q = tl.load(query + d, mask=d < W, other=0.0)  # (PADDED,)
     wide = q.to(tl.float64)
@@ -154,7 +155,7 @@ def _winners(  # type: ignore[no-untyped-def]
     holder = tl.zeros([CHUNK], tl.int32)
     for c in range(0, used, CHUNK):
         t = c + tl.arange(0, CHUNK)
-        floor = tl.load(column + t * wanted, mask=t < used, other=float("inf"))
+        floor = tl.load(mine + t, mask=t < used, other=float("inf"))
         lower = floor < lowest
         lowest = tl.where(lower, floor, lowest)
         holder = tl.where(lower, t, holder)
@@ -163,7 +164,7 @@ def _winners(  # type: ignore[no-untyped-def]
     best, slot = _measured(query, q, base, first, stored, W, PADDED, TILE, SLACK)
     for c in range(0, used, CHUNK):
         t = c + tl.arange(0, CHUNK)
-        floor = tl.load(column + t * wanted, mask=t < used, other=float("inf"))
+        floor = tl.load(mine + t, mask=t < used, other=float("inf"))
         bound = floor.to(tl.float64) + lift
         following = tl.min(tl.where((bound <= best) & (t != first), t, used), axis=0)
         while following < used:

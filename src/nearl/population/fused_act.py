@@ -34,7 +34,7 @@ def layer(  # type: ignore[no-untyped-def]
     PRECISION: tl.constexpr,
 ):  # fmt: skip
     """``out (R, N)``: a layer of the rows of K numbers that begin at ``x + places (R,)``."""
-    BK: tl.constexpr = 32
+    BK: tl.constexpr = 32 if BN > 64 else 128  # few columns: fewer rounds
     r = tl.arange(0, R)
     col = tl.arange(0, BN)
     sum = tl.zeros([R, BN], tl.float32)

@@ -1,8 +1,8 @@
 """Triton functions for one program that searches the neighbors of its queries one by one.
 
 The definition is that of ``neighbors.base``, as in ``neighbors.triton_search``: float64 sums of
-squared differences, in order; the lowest (sum, slot) wins. Here a program looks at the points
-along one coordinate that are no farther off than a stored point that is given as a hint.
+squared differences, in order; the lowest (sum, slot) wins. Here a program measures only points
+whose projection on a few axes is no farther off than a stored point that is given as a hint.
 
 Import this module only where there is Triton.
 """
@@ -12,26 +12,32 @@ from __future__ import annotations
 import triton
 import triton.language as tl
 
-from nearl.population.sorted_keys import MARK
+from nearl.population.sorted_keys import AXES, MARK
 
 ROWS = 512  # points measured together
+FILTER = 2048  # projections looked at together
 MARKS = 1024  # marks looked at together
 
 
 @triton.jit
 def nearest(  # type: ignore[no-untyped-def]
-    query, keys, order, marks, axis, hint, since, total, capacity,
-    W: tl.constexpr, PADDED: tl.constexpr, MARK: tl.constexpr, ROWS: tl.constexpr,
-    MARKS: tl.constexpr, SLACK: tl.constexpr,
+    query, keys, order, turned, marks, axes, passed, hint, since, total, capacity,
+    W: tl.constexpr, PADDED: tl.constexpr, AXES: tl.constexpr, MARK: tl.constexpr,
+    ROWS: tl.constexpr, FILTER: tl.constexpr, MARKS: tl.constexpr, SLACK: tl.constexpr,
 ):  # fmt: skip
-    """Squared distance (float64) and slot of the stored key nearest to ``query``, W numbers."""
+    """Squared distance (float64) and slot of the stored key nearest to ``query``, W numbers.
+
+    ``passed`` is room for as many slots as there can be.
+    """
     d = tl.arange(0, PADDED)
     q = tl.load(query + d, mask=d < W, other=0.0)  # (PADDED,)
     apart = tl.load(keys + hint * W + d, mask=d < W, other=0.0) - q
-    middle = tl.load(query + axis)
-    reach = tl.sqrt(tl.sum(apart * apart, axis=0)) * SLACK + tl.abs(middle) * 1e-6 + 1e-18
+    reach = tl.sqrt(tl.sum(apart * apart, axis=0)) * SLACK
+    # Projections round by less than 1e-5 of a point's norm, at most that of q and the reach.
+    reach = reach * 1.0001 + 1e-5 * (2.0 * tl.sqrt(tl.sum(q * q, axis=0)) + reach) + 1e-18
 
-    # Which ranks have their coordinate within reach?
+    # Which ranks have their first projection within reach?
+    middle = tl.sum(q * tl.load(axes + d, mask=d < W, other=0.0), axis=0)
     stored = tl.minimum(since, capacity)
     used = (stored + MARK - 1) // MARK
     before = 0
@@ -42,17 +48,32 @@ def nearest(  # type: ignore[no-untyped-def]
         before += tl.sum((mark < middle - reach).to(tl.int32), axis=0)
         until += tl.sum(((mark <= middle + reach) & (i < used)).to(tl.int32), axis=0)
     begin = tl.maximum(before - 1, 0) * MARK
-    ranks = tl.maximum(tl.minimum(until * MARK, stored) - begin, 0)
+    end = tl.minimum(until * MARK, stored)
 
-    # Those, and then what came after the sorting.
+    # Which of these have all of it within reach?
+    count = 0
+    for start in range(begin, end, FILTER):
+        i = start + tl.arange(0, FILTER)
+        square = tl.zeros([FILTER], tl.float32)
+        for k in tl.static_range(AXES):
+            axis = tl.load(axes + k * W + d, mask=d < W, other=0.0)
+            x = tl.load(turned + k * capacity + i, mask=i < end, other=float("inf"))
+            x = x - tl.sum(q * axis, axis=0)
+            square += x * x
+        near = square <= reach * reach
+        place = count + tl.cumsum(near.to(tl.int32), axis=0) - 1
+        tl.store(passed + place, tl.load(order + i, mask=near, other=0), mask=near)
+        count += tl.sum(near.to(tl.int32), axis=0)
+    tl.debug_barrier()
+
+    # Measure those, and what came after the sorting.
     best = tl.full([], float("inf"), tl.float64)
     slot = 2147483647
-    everything = ranks + total - since
-    for start in tl.range(0, everything, ROWS, num_stages=2):
+    everything = count + total - since
+    for start in range(0, everything, ROWS):
         i = start + tl.arange(0, ROWS)
-        ranked = i < ranks
-        s = tl.load(order + begin + i, mask=ranked, other=0)
-        s = tl.where(ranked, s, (since + i - ranks) % capacity)
+        s = tl.load(passed + i, mask=i < count, other=0)
+        s = tl.where(i < count, s, (since + i - count) % capacity)
         inside = i < everything
         x = tl.load(
             keys + s[:, None] * W + d[None, :],
@@ -63,17 +84,17 @@ def nearest(  # type: ignore[no-untyped-def]
         rough = tl.where(inside, tl.sum(x * x, axis=1), float("inf"))
         lowest = tl.min(rough, axis=0)
         if lowest <= best * SLACK + 1e-30:
-            near = inside & (rough <= lowest * SLACK + 1e-30)
+            close = inside & (rough <= lowest * SLACK + 1e-30)
             sum = tl.zeros([ROWS], tl.float64)
             for k in tl.static_range(W):
                 a = tl.load(query + k).to(tl.float64)
-                b = tl.load(keys + s * W + k, mask=near, other=0.0).to(tl.float64)
+                b = tl.load(keys + s * W + k, mask=close, other=0.0).to(tl.float64)
                 sum += (a - b) * (a - b)
-            sum = tl.where(near, sum, float("inf"))
-            square = tl.min(sum, axis=0)
-            at = tl.min(tl.where(sum == square, s, 2147483647), axis=0)
-            nearer = (square < best) | ((square == best) & (at < slot))
-            best = tl.where(nearer, square, best)
+            sum = tl.where(close, sum, float("inf"))
+            lowest_sum = tl.min(sum, axis=0)
+            at = tl.min(tl.where(sum == lowest_sum, s, 2147483647), axis=0)
+            nearer = (lowest_sum < best) | ((lowest_sum == best) & (at < slot))
+            best = tl.where(nearer, lowest_sum, best)
             slot = tl.where(nearer, at, slot)
     return best, slot
 
@@ -83,8 +104,10 @@ def options(width: int) -> dict[str, int | float]:
     return {
         "W": width,
         "PADDED": max(16, int(triton.next_power_of_2(width))),
+        "AXES": AXES,
         "MARK": MARK,
         "ROWS": ROWS,
+        "FILTER": FILTER,
         "MARKS": MARKS,
         "SLACK": 1.0 + (width + 8) * 2.0**-22,
     }

@@ -25,10 +25,12 @@ WARPS = 16
 
 
 def scratch(walks: Walks, sizes: tuple[int, ...]) -> list[Tensor]:
-    """Room for ``walk_one``: hidden layers, actions and queries."""
+    """Room for ``walk_one``: hidden layers, actions, queries, and slots in a search."""
     members, device = walks.ring.members, walks.ring.data.device
     widths = (*sizes[1:], walks.neighbors.width)
-    return [torch.zeros(members, 2, ROWS, width, device=device) for width in widths]
+    rows = [torch.zeros(members, 2, ROWS, width, device=device) for width in widths]
+    slots = torch.zeros(members, 2, walks.ring.capacity, dtype=torch.int32, device=device)
+    return [*rows, slots]
 
 
 def walk_one(
@@ -49,7 +51,7 @@ def walk_one(
     places = {name: part.start for name, part in ring.places.items()}
     offsets = [view.storage_offset() for layer in target.fixed for view in layer]
     _walk[(2, len(slots))](
-        ring.data, neighbors.keys, keys.order, keys.marks, keys.axis, keys.since,
+        ring.data, neighbors.keys, keys.order, keys.turned, keys.marks, keys.axes, keys.since,
         neighbors.total, neighbors.center, neighbors.scale,
         target.flat, current.flat, online, target.flat.stride(0),
         slots, who, first, distances, values,
@@ -68,18 +70,18 @@ def walk_one(
 
 @triton.jit
 def _walk(  # type: ignore[no-untyped-def]
-    data, keys, order, marks, axes, since, total, center, scale,
+    data, keys, order, turned, marks, axes, since, total, center, scale,
     target, current, online, parameters,
     slots, who, first, distances, values, gamma, bonus, horizons,
-    hidden1, hidden2, actions, queries, capacity, n_marks,
+    hidden1, hidden2, actions, queries, passed, capacity, n_marks,
     WIDTH: tl.constexpr,
     REWARD: tl.constexpr, NEXT: tl.constexpr, ENDED: tl.constexpr,
     OBS: tl.constexpr, H1: tl.constexpr, H2: tl.constexpr, ACT: tl.constexpr,
     B1: tl.constexpr, B2: tl.constexpr, B3: tl.constexpr,
     AT0: tl.constexpr, AT1: tl.constexpr, AT2: tl.constexpr, AT3: tl.constexpr,
     AT4: tl.constexpr, AT5: tl.constexpr, R: tl.constexpr, PRECISION: tl.constexpr,
-    W: tl.constexpr, PADDED: tl.constexpr, MARK: tl.constexpr, ROWS: tl.constexpr,
-    MARKS: tl.constexpr, SLACK: tl.constexpr,
+    W: tl.constexpr, PADDED: tl.constexpr, AXES: tl.constexpr, MARK: tl.constexpr,
+    ROWS: tl.constexpr, FILTER: tl.constexpr, MARKS: tl.constexpr, SLACK: tl.constexpr,
 ):  # fmt: skip
     """Walk 0 is from the neighbor of (s, policy(s)), which level 0 finds, and walk 1 from (s, a).
 
@@ -93,7 +95,10 @@ def _walk(  # type: ignore[no-untyped-def]
     data += p * capacity * WIDTH
     keys += p * capacity * W
     order += p * capacity
+    turned += p * AXES * capacity
     marks += p * n_marks
+    axes += p * AXES * W
+    passed += (2 * p + which) * capacity
     here = (2 * p + which) * R
     hidden1 += here * H1
     hidden2 += here * H2
@@ -101,7 +106,6 @@ def _walk(  # type: ignore[no-untyped-def]
     queries += here * W
     center += p * W
     scale += p * W
-    axis = tl.load(axes + p)
     then = tl.load(since).to(tl.int32)
     now = tl.load(total).to(tl.int32)
     stored = tl.minimum(now, capacity)
@@ -140,8 +144,8 @@ def _walk(  # type: ignore[no-untyped-def]
         # The next transition begins where this one ends: a good hint where it is stored.
         hint = tl.where((level == 0) | (slot + 1 >= stored), slot, slot + 1)
         square, found = nearest(
-            queries, keys, order, marks, axis, hint, then, now, capacity,
-            W, PADDED, MARK, ROWS, MARKS, SLACK,
+            queries, keys, order, turned, marks, axes, passed, hint, then, now, capacity,
+            W, PADDED, AXES, MARK, ROWS, FILTER, MARKS, SLACK,
         )  # fmt: skip
         distance = tl.sqrt(square).to(tl.float32)
         if level == 0:

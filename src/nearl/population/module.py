@@ -16,9 +16,9 @@ from nearl.soft_update import AugmentedBatch
 class NeighborModule(Protocol):
     """What the host and the learner call, in this order, for every step.
 
-    All but ``due``, ``step`` and ``reread`` runs inside a CUDA graph: fixed shapes, state in tensors
-    that are changed in place, no waiting for the device. Doing it twice in a row gives the same as
-    doing it once. Members without the module are left as they are.
+    All but ``due``, ``step`` and ``reread`` runs in a CUDA graph: fixed shapes, state in tensors
+    that are changed in place, no waiting for the device. Doing it twice in a row gives the same
+    as doing it once. Members without the module are left as they are.
     """
 
     @property

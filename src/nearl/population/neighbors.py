@@ -140,7 +140,7 @@ class PopulationNeighbors:
         self.count.fill_(stored)
         self.total.fill_(total)
         if self.sorted is not None:
-            self.sorted.sort(total)
+            self.sorted.sort(total, anew=True)
 
     def state_dict(self) -> dict[str, Any]:
         """The metrics; keys are made from the rings' columns by ``rebuild``."""

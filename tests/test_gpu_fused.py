@@ -248,6 +248,7 @@ def test_adam_is_torchs_and_moves_targets(width):
 
 class Phase(NamedTuple):
     actor: bool = True
+    batch: bool = False
 
 
 class Term:
@@ -260,6 +261,9 @@ class Term:
         self.on = (torch.arange(len(learner.members), device=learner.device) % 2)[:, None].float()
 
     def prepare(self):
+        pass
+
+    def settle(self):
         pass
 
     def reread(self, slots):

@@ -150,6 +150,7 @@ def test_errors_on_the_gpu_in_a_graph_equal_the_cpu():
             clock.add_(1)
             soft.step(t + 1, torch.zeros(3, dtype=torch.bool).numpy())
             soft.prepare()
+            soft.settle()
         chosen = slots.to(device)
         if device == "cuda":
             side = torch.cuda.Stream()

@@ -426,7 +426,7 @@ def test_actions_are_random_first_and_then_the_actors_with_noise():
 class Spy:
     """A module that changes nothing for member 0 and everything for member 1."""
 
-    phase = SimpleNamespace(actor=True)
+    phase = SimpleNamespace(actor=True, batch=False)
 
     def __init__(self, learner):
         self.learner, self.calls = learner, []
@@ -434,6 +434,9 @@ class Spy:
 
     def prepare(self):
         self.calls.append("prepare")
+
+    def settle(self):
+        self.calls.append("settle")
 
     def augment(self, batch):
         self.calls.append("augment")
@@ -463,8 +466,8 @@ def test_a_module_enters_the_update_of_its_members_only():
     for learner in (plain, hooked):
         fill(learner, 40, [0, 1])
         learner.update(actor=True)
-    assert hooked.module.calls == ["prepare", "augment", "actor_term"]
+    assert hooked.module.calls == ["prepare", "augment", "actor_term", "settle"]
     assert torch.equal(numbers(plain, 0), numbers(hooked, 0))
     assert not torch.equal(numbers(plain, 1), numbers(hooked, 1))
     hooked.load_state_dict(hooked.state_dict())
-    assert hooked.module.loaded == {"calls": 3}
+    assert hooked.module.loaded == {"calls": 4}

@@ -81,6 +81,7 @@ class Walks:
             self.total += 1
             self.soft.step(self.total, ended | cut)
             self.soft.prepare()
+            self.soft.settle()
             self.state = after
 
     def slots(self, count=40):
@@ -338,7 +339,7 @@ def test_in_a_learner_only_members_with_the_module_change():
             if learner.module is not None:
                 learner.module.step(step, rng.random(3) < 0.1, counted=step > 20)
                 if not learner.updates(step):
-                    learner.module.prepare()
+                    learner.prepare()
             else:
                 rng.random(3)
             if learner.updates(step):

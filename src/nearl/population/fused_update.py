@@ -7,14 +7,14 @@ differentiated by autograd. Import this module only where there is Triton.
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
-from contextlib import contextmanager
+from collections.abc import Sequence
 from typing import TYPE_CHECKING
 
 import torch
 from torch import Tensor
 
 from nearl.memory import Transitions
+from nearl.population.aside import Aside
 from nearl.population.fused import Precision, dense
 from nearl.population.fused_adam import Pace, adam, tick
 from nearl.population.fused_gradients import input_gradient, weight_gradient
@@ -62,8 +62,7 @@ class FusedUpdate:
         self._term_gradient = torch.zeros_like(learner.actor.flat)
         self._rates = torch.tensor([m.learning_rate for m in members], device=device)
         self._twin = learner.settings.twin.to(torch.int32)
-        aside = device.type == "cuda" and learner.module is not None
-        self._side = torch.cuda.Stream(device) if aside else None  # type: ignore[no-untyped-call]
+        self._aside = Aside(device)
         self._actor_pace, self._critic_pace = (
             Pace(
                 torch.zeros(count, dtype=torch.int32, device=device),
@@ -80,35 +79,30 @@ class FusedUpdate:
     @torch.no_grad()
     def update(self, *, actor: bool) -> None:
         """One update of every critic and, with ``actor``, of the actors that are due."""
-        learner = self.learner
+        learner, module = self.learner, self.learner.module
         batch = sample(learner)
-        with self._aside():  # the module values transitions beside all that needs no values
-            learner.prepare()
+        early = module is not None and module.phase.batch  # the critics need what it finds
+        if module is not None:
+            with self._aside.work():  # until it is joined, no actor may change
+                module.prepare()
+                if early:
+                    augmented = learner._augmented(batch)
+        if not early:
             augmented = learner._augmented(batch)
         tau = None
         if actor:
-            module, tau = learner.module, learner.settings.tau
+            tau = learner.settings.tau
             tau = (tau if module is None else module.tau(tau)).contiguous()  # (P, 1)
         self._follow_targets(batch)
         self._hidden(learner.critic.fixed, batch.obs, self._critic, act=batch.act)
-        self._join()
+        if early:
+            self._aside.join()
         self._update_critics(augmented, tau)
         if tau is not None:
             self._update_actors(augmented, tau)
-
-    @contextmanager
-    def _aside(self) -> Iterator[None]:
-        """On a stream of its own, where there are streams and a module."""
-        if self._side is None:
-            yield
-            return
-        self._side.wait_stream(torch.cuda.current_stream(self.learner.device))
-        with torch.cuda.stream(self._side):
-            yield
-
-    def _join(self) -> None:
-        if self._side is not None:
-            torch.cuda.current_stream(self.learner.device).wait_stream(self._side)
+        if module is not None:
+            self._aside.join()
+            module.settle()
 
     # -- critics ---------------------------------------------------------------------------------
 
@@ -170,8 +164,10 @@ class FusedUpdate:
             torch.mul(found, 1.0 - means.square(), out=self._means_back)
             other = self._actor_backward(batch.obs, self._term_gradient)
             shares = learner.module.shares(other)
+            self._aside.join()
             self._step(learner.actor, gradients, self._actor_pace, tau, term=other, shares=shares)
             return
+        self._aside.join()
         self._step(learner.actor, gradients, self._actor_pace, tau)
 
     def _judge(self, obs: Tensor) -> None:

@@ -157,17 +157,21 @@ class Learner:
         """What is left to do for a stored transition; ``update`` does it too."""
         if self.module is not None:
             self.module.prepare()
+            self.module.settle()
 
     def update(self, *, actor: bool) -> None:
         """One update of every critic and, with ``actor``, of the actors that are due."""
         if self._fused is not None:
             self._fused.update(actor=actor)
             return
-        self.prepare()
+        if self.module is not None:
+            self.module.prepare()
         batch = self._augmented(self.sample())
         self._update_critics(batch, self._targets(batch))
         if actor:
             self._update_actors(batch)
+        if self.module is not None:
+            self.module.settle()
 
     def sample(self) -> Transitions:
         """Transitions ``(P, B)`` drawn uniformly from the members' memories."""

@@ -23,7 +23,8 @@ class NeighborModule(Protocol):
 
     @property
     def phase(self) -> Any:
-        """Which parts are at work: there is a graph for each. ``actor``: if there is a term."""
+        """Which parts are at work: there is a graph for each. ``actor``: if there is a term;
+        ``batch``: if ``augment`` needs ``prepare`` to be over."""
 
     def due(self, total: int) -> bool:
         """Whether ``step`` after ``total`` transitions will look at what is stored."""
@@ -35,16 +36,16 @@ class NeighborModule(Protocol):
         """
 
     def prepare(self) -> None:
-        """After every stored transition: take it in."""
+        """After every stored transition: take it in; reads policies, but changes no memory."""
+
+    def settle(self) -> None:
+        """After ``prepare``, at the end of the update: store what it found."""
 
     def reread(self, slots: Tensor) -> None:
         """Outside of graphs: other rows have been written to ``slots (n,)`` of the memory."""
 
     def augment(self, batch: Transitions) -> AugmentedBatch:
-        """After ``prepare``, for a batch that may have been drawn before it.
-
-        Rewards ``(P, B)``, scaled and shifted, and discounts ``(P, 1)`` or ``(P, B)``.
-        """
+        """Rewards ``(P, B)``, scaled and shifted, and discounts ``(P, 1)`` or ``(P, B)``."""
 
     def actor_term(self, means: Tensor, batch: AugmentedBatch) -> Tensor:
         """The term's loss per member ``(P,)`` for the actors' actions ``means (P, B, act)``."""

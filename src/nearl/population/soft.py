@@ -4,6 +4,7 @@
     ring.store(row, clock), clock.add_(1)                  # the trainer's, as before
     phase = soft.step(total, ended)                        # on the host, outside of graphs
     soft.prepare(); batch = soft.augment(batch)            # graphs of this phase, from here on
+    ...; soft.settle()                                     # at the end of the update
 
 Shapes are fixed and nothing waits for the device. What a graph has to contain depends on the
 ``phase`` alone.
@@ -80,6 +81,8 @@ class PopulationSoft:
         self.grad_clip = column([c.grad_clip or math.inf for c in of])
         self.tau_nn = column([math.nan if c.tau_nn is None else c.tau_nn for c in of], 1)
         self.weights = PopulationWeights(of, device=clock.device)
+        self._slots = torch.zeros(ring.members, 1, dtype=torch.int64, device=clock.device)
+        self._errors = torch.zeros(ring.members, 1, device=clock.device)
 
     @property
     def phase(self) -> Phase:
@@ -103,13 +106,21 @@ class PopulationSoft:
     def prepare(self) -> None:
         """Make the newest transition searchable and, where ``refresh="step"``, value it.
 
-        To be called once after every stored transition, also where no update follows.
+        To be called once after every stored transition, also where no update follows. It reads the
+        policies and the ring and changes neither, so it may run beside an update of the critics.
         """
         newest = torch.remainder((self.clock - 1).clamp(min=0), self.ring.capacity)
         batch = self.ring.gather(newest.expand(self.ring.members, 1))
         self.neighbors.write(batch.obs[:, 0], batch.act[:, 0], (self.clock - 1).clamp(min=0))
         if self.phase.newest:
-            self._renew(batch, self.weights.newest)
+            self._slots.copy_(batch.slots)
+            self._errors.copy_(self._renewed(batch, self.weights.newest))
+
+    @torch.no_grad()
+    def settle(self) -> None:
+        """Store what ``prepare`` found: it counts from the next update on."""
+        if self.phase.newest:
+            self.ring.column("td_error").scatter_(1, self._slots, self._errors)
 
     def reread(self, slots: Tensor) -> None:
         """Make the keys at ``slots (n,)`` anew from the ring, after a graph was tried out."""
@@ -132,11 +143,9 @@ class PopulationSoft:
         errors: Tensor = batch.reward - neighbor - self.bonus * distances
         return (errors + gains) * self.scale
 
-    def _renew(self, batch: Transitions, who: Tensor) -> Tensor:
-        """Find the errors of the members in ``who`` and store them; those stored now."""
-        errors = torch.where(who, self.td_errors(batch, who), batch.td_error)
-        self.ring.column("td_error").scatter_(1, batch.slots, errors)
-        return errors
+    def _renewed(self, batch: Transitions, who: Tensor) -> Tensor:
+        """The errors of the members in ``who`` found anew, and those of others as they are."""
+        return torch.where(who, self.td_errors(batch, who), batch.td_error)
 
     # -- the terms -------------------------------------------------------------------------------
 
@@ -146,9 +155,10 @@ class PopulationSoft:
 
         Where ``refresh="batch"``, errors are found anew first, and stored.
         """
-        # Errors may have been stored after the batch was drawn.
-        batch = batch._replace(td_error=self.ring.column("td_error").gather(1, batch.slots))
-        stored = self._renew(batch, self.weights.batch) if self.phase.batch else batch.td_error
+        stored = batch.td_error
+        if self.phase.batch:
+            stored = self._renewed(batch, self.weights.batch)
+            self.ring.column("td_error").scatter_(1, batch.slots, stored)
         errors = shaped_errors(stored, negative_scale=self.negative).clamp(-self.clip, self.clip)
         errors = torch.where(self.positive & ~(stored > 0), torch.nan, errors)
         reward = batch.reward * self.scale

@@ -49,6 +49,8 @@ class PopulationWeights:
         self._flags = torch.zeros(3, len(configs), dtype=torch.bool, device=device)
         self.on, self.newest, self.batch = self._flags[:, :, None]
         self.supervision, self.base, self.term = self._floats[0][:, None], *self._floats[1:]
+        self._settled = False
+        self._moving = bool((self.by_step & (self.decay > 0) & (self.start > 0)).any())
         self.phase = self._set(self.weight() > 0)
 
     def weight(self) -> NDArray[np.float64]:
@@ -62,14 +64,21 @@ class PopulationWeights:
         if counted:
             self.steps += 1
             self.episodes += ended
-        self.phase = self._set(self._weight > 0)
+        # Most steps change nothing; ``_set`` has to be called once more after it changed something.
+        if self._moving or not self._settled or (counted and ended.any()) or self._at_cutoff():
+            self.phase = self._set(self._weight > 0)
         return self.phase
+
+    def _at_cutoff(self) -> bool:
+        return bool((self.by_step & (self.steps == self.cutoff)).any())
 
     def _set(self, before: NDArray[np.bool_]) -> Phase:
         """Bring the tensors up to date; ``before`` says who values the newest transition."""
         weight = self.weight()
         if np.array_equal(weight, self._weight) and np.array_equal(before, self._before):
+            self._settled = True
             return self.phase
+        self._settled = False
         self._weight, self._before = weight, before
         on = weight > 0
         blend = np.where(self.start > 0, np.maximum(weight, self.threshold), 0.0)

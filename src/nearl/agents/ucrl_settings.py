@@ -1,0 +1,43 @@
+"""What UCRL-FA's guarantee asks of its settings and of rewards."""
+
+from __future__ import annotations
+
+import numpy as np
+
+from nearl.metrics import Metric, PairwiseMetric, Standardized
+
+ROUNDING = 1e-6  # of rewards in single precision
+
+
+def check_settings(
+    *,
+    horizon: int | None,
+    reward_range: tuple[float, float],
+    search: int,
+    metric: Metric | None,
+) -> None:
+    """Refuse settings that cannot be meant, and a metric that changes while learning."""
+    low, high = reward_range
+    if not (np.isfinite([low, high]).all() and low < high):
+        raise ValueError(f"reward_range must be (low, high) with low < high, got {(low, high)}")
+    if search < 1:
+        raise ValueError(f"search (draws around the best action) is at least 1, got {search}")
+    if horizon is not None and horizon < 1:
+        raise ValueError(f"horizon must be at least 1, got {horizon}")
+    if isinstance(metric, Standardized | PairwiseMetric):
+        raise TypeError(
+            f"{type(metric).__name__} does not suit UCRL-FA, whose guarantee is for one fixed "
+            "metric that embeds: use WeightedL2, or any object with dim and embed(obs, act)"
+        )
+
+
+def rescaled(reward: float, reward_range: tuple[float, float]) -> float:
+    """A reward in units where its range is [0, 1]; one outside is refused."""
+    low, high = reward_range
+    scaled = (reward - low) / (high - low)
+    if not -ROUNDING <= scaled <= 1 + ROUNDING:
+        raise ValueError(
+            f"reward {reward:g} lies outside reward_range={reward_range}: UCRL-FA needs rewards in "
+            "[0, 1]; pass reward_range=(least, greatest reward of a step)"
+        )
+    return min(1.0, max(0.0, scaled))

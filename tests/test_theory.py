@@ -1,0 +1,232 @@
+"""The theory lab: covers, dimensions and constants against brute force and known answers."""
+
+import itertools
+import sys
+import warnings
+
+import numpy as np
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+from hypothesis.extra.numpy import arrays
+
+from nearl import theory
+from nearl.theory import LipschitzWarning
+
+numbers = st.floats(-4, 4, width=16)
+tiny = st.integers(1, 3).flatmap(
+    lambda dim: st.integers(1, 9).flatmap(lambda n: arrays(np.float64, (n, dim), elements=numbers))
+)
+radii = st.floats(0.0, 6.0)
+
+
+def distances(points):
+    return np.sqrt(np.square(points[:, None] - points[None]).sum(-1))
+
+
+def is_cover(points, chosen, epsilon):
+    return bool((distances(points)[:, chosen].min(1) <= epsilon * (1 + 1e-12)).all())
+
+
+def is_packing(points, chosen, epsilon):
+    apart = distances(points)[np.ix_(chosen, chosen)]
+    return bool((apart[~np.eye(len(chosen), dtype=bool)] > epsilon * (1 - 1e-12)).all())
+
+
+def covering_number(points, epsilon):
+    for size in range(1, len(points) + 1):
+        for chosen in itertools.combinations(range(len(points)), size):
+            if is_cover(points, list(chosen), epsilon):
+                return size
+    raise AssertionError("all points cover themselves")
+
+
+def packing_number(points, epsilon):
+    for size in range(len(points), 0, -1):
+        for chosen in itertools.combinations(range(len(points)), size):
+            if is_packing(points, list(chosen), epsilon):
+                return size
+    raise AssertionError("one point is a packing")
+
+
+# -- covers and packings ---------------------------------------------------------------------------
+
+
+@settings(max_examples=60, deadline=None)
+@given(tiny, radii)
+def test_packing_and_covering_numbers_bracket_each_other(points, epsilon):
+    """M(2e) <= N(e) <= M(e), with the greedy sets where they belong."""
+    # Away from ties, where rounding decides which side a distance is on.
+    apart = distances(points)
+    for radius in (epsilon, 2 * epsilon):
+        if (np.abs(apart - radius) < 1e-9).any():
+            epsilon += 1e-6
+    covering = covering_number(points, epsilon)
+    wide, near = packing_number(points, 2 * epsilon), packing_number(points, epsilon)
+    assert wide <= covering <= near
+    assert len(theory.greedy_packing(points, 2 * epsilon)) <= wide
+    assert covering <= len(theory.greedy_packing(points, epsilon)) <= near
+    assert covering <= len(theory.greedy_cover(points, epsilon)) <= len(points)
+    curve = theory.covering_curve(points)
+    for radius, low, high in zip(curve.epsilons, curve.lower, curve.upper, strict=True):
+        assert low <= covering_number(points, radius) <= high
+
+
+@settings(max_examples=60, deadline=None)
+@given(
+    st.integers(1, 7).flatmap(lambda dim: arrays(np.float64, (60, dim), elements=numbers)), radii
+)
+def test_greedy_sets_are_what_they_claim(points, epsilon):
+    packing = theory.greedy_packing(points, epsilon)
+    assert is_packing(points, packing, epsilon) and is_cover(points, packing, epsilon)
+    cover = theory.greedy_cover(points, epsilon)
+    assert is_cover(points, cover, epsilon) and len(set(cover)) == len(cover)
+    order, covered = theory.farthest_first(points)
+    for k in (1, 2, 10, 60):
+        assert is_cover(points, order[:k], covered[k - 1])
+        if k > 1 and covered[k - 2] > 0:
+            assert is_packing(points, order[:k], covered[k - 2] * (1 - 1e-9))
+
+
+def test_the_packing_in_time_order_grows_by_what_is_new():
+    points = np.random.default_rng(0).random((500, 3))
+    packing = theory.greedy_packing(points, 0.3)
+    kept = []  # the definition
+    for i, point in enumerate(points):
+        if all(np.linalg.norm(point - points[j]) > 0.3 for j in kept):
+            kept.append(i)
+    assert packing.tolist() == kept
+    assert theory.greedy_packing(points[:200], 0.3).tolist() == [i for i in kept if i < 200]
+
+
+@pytest.mark.parametrize("n", [1, 2, 7])
+def test_a_line_has_the_known_covering_number(n):
+    points = np.linspace(0, 1, 60 * n + 1)[:, None]
+    # Intervals of length 2 epsilon: n of them, and the ends meet.
+    assert len(theory.greedy_cover(points, 0.5 / n + 1e-9)) in range(n, 2 * n + 1)
+    assert len(theory.greedy_packing(points, 1 / n - 1e-9)) == n + 1
+
+
+def test_same_points_need_one_ball_and_have_dimension_0():
+    points = np.ones((30, 4))
+    assert len(theory.greedy_cover(points, 0.0)) == len(theory.greedy_packing(points, 0.0)) == 1
+    assert theory.covering_curve(points).dimension == 0.0
+    assert theory.diameter(points) == (0.0, 0.0)
+
+
+@pytest.mark.parametrize("keys", [np.zeros((0, 2)), np.zeros(3), np.array([[np.nan, 1.0]])])
+def test_bad_keys_are_refused(keys):
+    with pytest.raises(ValueError, match="keys must be"):
+        theory.greedy_packing(keys, 0.1)
+
+
+# -- dimension and diameter ------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("dim", [1, 2, 3])
+def test_dimension_is_that_of_the_set_and_not_of_the_space(dim):
+    rng = np.random.default_rng(dim)
+    points = rng.random((3000, dim)) @ np.linalg.qr(rng.standard_normal((40, dim)))[0].T
+    two_nn, mle, used = theory.intrinsic_dimension(points, sample=2000)
+    assert used == 2000
+    assert abs(two_nn - dim) < 0.25 and abs(mle - dim) < 0.25
+    assert abs(theory.covering_curve(points).dimension - dim) < 0.3 * dim  # boundaries count
+
+
+def test_the_dimension_of_one_coordinate_and_of_too_few_points():
+    line = np.random.default_rng(0).random((400, 1))
+    assert abs(theory.intrinsic_dimension(line).two_nn - 1) < 0.2
+    with pytest.raises(ValueError, match="distinct points, got 1"):
+        theory.intrinsic_dimension(np.ones((500, 3)))
+
+
+def test_a_missing_package_is_named(monkeypatch):
+    monkeypatch.setitem(sys.modules, "skdim.id", None)
+    with pytest.raises(ImportError, match=r"nearl\[theory\]"):
+        theory.intrinsic_dimension(np.random.default_rng(0).random((100, 2)))
+
+
+@settings(max_examples=60, deadline=None)
+@given(st.integers(1, 4).flatmap(lambda dim: arrays(np.float64, (25, dim), elements=numbers)))
+def test_the_diameter_is_exact_and_its_bracket_holds(points):
+    true = distances(points).max()
+    lower, upper = theory.diameter(points)
+    assert lower == upper == pytest.approx(true)
+    lower, upper = theory.diameter(points, budget=1)
+    assert lower <= true * (1 + 1e-12) and true <= upper * (1 + 1e-12)
+
+
+def test_the_nearest_earlier_point_is_found():
+    points = np.random.default_rng(0).random((200, 3))
+    apart = np.where(np.tri(200, k=-1, dtype=bool), distances(points), np.inf).min(1)
+    assert np.allclose(theory.nearest_earlier(points), apart)
+    assert np.allclose(theory.nearest_earlier(points, [7, 199]), apart[[7, 199]])
+    with pytest.raises(ValueError, match="indices must lie"):
+        theory.nearest_earlier(points, [200])
+
+
+# -- constants -------------------------------------------------------------------------------------
+
+
+@settings(max_examples=40, deadline=None)
+@given(st.integers(0, 10**6), st.integers(1, 4), st.floats(0.1, 50))
+def test_the_slope_of_a_lipschitz_function_is_never_passed(seed, dim, constant):
+    points = np.random.default_rng(seed).random((150, dim))
+    center = points[0] + 0.3
+    with warnings.catch_warnings():
+        warnings.simplefilter("error")  # and nothing is wrong with it
+        found = theory.estimate_lipschitz(
+            points, constant * np.sqrt(np.square(points - center).sum(1))
+        )
+    assert found.largest <= constant * (1 + 1e-6)
+    assert found.largest > 0.6 * constant
+    assert found.share_above(constant * 1.001) == 0.0 and found.share_above(0.0) == 1.0
+
+
+def test_a_linear_transition_has_its_largest_singular_value():
+    rng = np.random.default_rng(0)
+    points, matrix = rng.standard_normal((3000, 2)), np.array([[2.0, 1.0], [0.0, 0.5]])
+    l2 = theory.transition_constant(points, points @ matrix.T)
+    assert l2.largest == pytest.approx(np.linalg.svd(matrix)[1][0], rel=1e-3)
+
+
+def test_a_stochastic_outcome_is_named():
+    keys = np.repeat(np.random.default_rng(0).random((100, 2)), 2, axis=0)
+    rewards = np.tile([0.0, 1.0], 100)
+    with warnings.catch_warnings(record=True) as heard:
+        warnings.simplefilter("always")
+        found = theory.estimate_lipschitz(keys, rewards, name="the reward")
+    assert found.same_key == 100 and found.reasons[0].startswith("the reward")
+    assert [str(warning.message) for warning in heard] == list(found.reasons)
+    assert "100 pairs" in found.reasons[0] and "stochastic" in found.reasons[0]
+    assert all(warning.category is LipschitzWarning for warning in heard)
+
+
+@pytest.mark.parametrize("n", [500, 4000])
+def test_a_jump_is_named_and_a_steep_slope_is_not(n):
+    points = np.random.default_rng(1).random((n, 2))
+    with pytest.warns(LipschitzWarning, match="jumps"):
+        theory.estimate_lipschitz(points, points[:, 0] > 0.5)
+    with warnings.catch_warnings():
+        warnings.simplefilter("error")
+        steep = theory.estimate_lipschitz(points, np.sin(20 * points[:, 0]))
+    assert 19 < steep.largest <= 20
+
+
+def test_the_distortion_of_a_map_is_found():
+    rng = np.random.default_rng(0)
+    inner = rng.random((400, 2))
+    frame = np.linalg.qr(rng.standard_normal((10, 2)))[0]
+    assert theory.bi_lipschitz(inner, inner @ frame.T) == pytest.approx(1.0, abs=1e-6)
+    assert theory.bi_lipschitz(inner, inner @ frame.T / 3) == pytest.approx(3.0, rel=1e-6)
+    assert theory.bi_lipschitz(inner, inner * [1, 0.25]) == pytest.approx(4.0, rel=0.01)
+    with pytest.warns(LipschitzWarning, match="look the same when observed"):
+        assert theory.bi_lipschitz(inner, np.zeros((400, 3))) == np.inf
+    with pytest.warns(LipschitzWarning, match="one point of the intrinsic space and two"):
+        twice = np.concatenate([inner, inner])
+        assert theory.bi_lipschitz(twice, np.c_[twice, np.repeat([0, 1], 400)]) == np.inf
+
+
+def test_keys_and_outcomes_have_to_match():
+    with pytest.raises(ValueError, match="5 keys but 4 outcomes"):
+        theory.estimate_lipschitz(np.zeros((5, 2)), np.zeros(4))

@@ -1,0 +1,1 @@
+"""Files that come with the package: the trained metric of CartPole's pictures."""

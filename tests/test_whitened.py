@@ -1,0 +1,82 @@
+"""Whitened distances do not depend on the axes."""
+
+import numpy as np
+import pytest
+import torch
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from nearl import ActionCode
+from nearl.agents import NNAC
+from nearl.whitened import Whitened
+
+CODE = ActionCode.onehot(2)
+
+
+def data(seed, count=300):
+    rng = np.random.default_rng(seed)
+    turn = np.linalg.qr(rng.normal(size=(3, 3)))[0]
+    mixed = rng.normal(size=(count, 3)) * [3.0, 1.0, 0.05] @ turn
+    return torch.from_numpy(mixed + 5.0).float(), torch.from_numpy(rng.integers(2, size=count))
+
+
+def fitted(obs, act, **options):
+    metric = Whitened(obs.shape[1], CODE, **options)
+    for part in (slice(0, 100), slice(100, None)):
+        metric.observe(obs[part], act[part])
+    assert metric.rescale()
+    return metric
+
+
+@settings(max_examples=25, deadline=None)
+@given(seed=st.integers(0, 1000))
+def test_distances_are_mahalanobis(seed):
+    obs, act = data(seed)
+    keys = fitted(obs, act, obs_weight=0.25, act_weight=2.0).embed(obs, act)
+    apart = (obs[:50] - obs[50:100]).double().numpy()
+    inverse = np.linalg.inv(np.cov(obs.double().numpy().T, bias=True))
+    expected = 0.25 * np.einsum("ni,ij,nj->n", apart, inverse, apart)
+    expected += 2.0 * (act[:50] != act[50:100]).numpy()
+    found = (keys[:50] - keys[50:100]).double().square().sum(-1)
+    np.testing.assert_allclose(found, expected, rtol=1e-3, atol=1e-3)
+
+
+@settings(max_examples=25, deadline=None)
+@given(seed=st.integers(0, 1000), dim=st.integers(3, 40))
+def test_a_projection_changes_nothing(seed, dim):
+    """Orthonormal columns: more numbers, the same distances; idle directions are left out."""
+    obs, act = data(seed)
+    basis = np.linalg.qr(np.random.default_rng(seed + 1).normal(size=(dim, 3)))[0]
+    wide = (obs.double() @ torch.from_numpy(basis).T).float()
+    plain, projected = fitted(obs, act), fitted(wide, act)
+    assert projected.rank == plain.rank == 3 and projected.dim <= 18
+    first, second = plain.embed(obs, act), projected.embed(wide, act)
+    np.testing.assert_allclose(torch.cdist(first, first), torch.cdist(second, second), atol=0.05)
+
+
+def test_the_scale_changes_only_when_the_data_have_drifted():
+    obs, act = data(0)
+    metric = fitted(obs, act)
+    keys = metric.embed(obs, act)
+    metric.observe(obs, act)
+    assert not metric.rescale() and torch.equal(keys, metric.embed(obs, act))
+    metric.observe(obs * 10, act)
+    assert metric.rescale() and not torch.equal(keys, metric.embed(obs, act))
+    restored = Whitened(3, CODE)
+    restored.load_state_dict(metric.state_dict())
+    assert torch.equal(restored.embed(obs, act), metric.embed(obs, act))
+    assert np.array_equal(metric.embed(obs.numpy(), act.numpy()), metric.embed(obs, act).numpy())
+
+
+def test_constant_data_keep_the_scale():
+    metric = Whitened(2, CODE)
+    metric.observe(torch.ones(100, 2), torch.zeros(100, dtype=torch.int64))
+    assert not metric.rescale()
+
+
+@pytest.mark.parametrize("dim", [10, 100])
+def test_nnac_whitens_projections(dim):
+    model = NNAC("MlpPolicy", f"nearl/CartPoleProjected{dim}-v1", seed=0).learn(400)
+    metric = model.experience.metric
+    assert isinstance(metric, Whitened) and metric.rank == 4
+    assert model.policy.actor.net[0].in_features == dim

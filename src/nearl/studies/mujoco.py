@@ -1,0 +1,174 @@
+"""TD3, NNTD3, DDPG and NNDDPG on four MuJoCo tasks, one population per task and preset.
+
+    nearl study mujoco --minutes 9 --task HalfCheetah     # the same command goes on
+
+What is in the results folder counts as done, so a machine may lose its disk after every
+population. One that was cut goes on from its own folder, which holds its large memory.
+"""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Callable, Sequence
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import torch
+
+from nearl.population import Population
+from nearl.population.records import read_rows
+from nearl.studies.mujoco_cells import ALGOS, Cell, ranges
+from nearl.studies.mujoco_results import (
+    Evaluations,
+    from_rows,
+    made_with,
+    member_name,
+    merge_settings,
+    merged,
+    read,
+    settings_of,
+    write,
+    write_settings,
+)
+
+
+def run(
+    out: Path,
+    cells: Sequence[Cell],
+    *,
+    results: Path,
+    minutes: float | None = None,
+    checkpoints: bool = True,
+    tf32: bool = True,
+    on_cell: Callable[[Cell, str], None] = lambda cell, text: None,
+    **options: Any,
+) -> bool:
+    """Train what is missing, or for so many minutes; returns whether all of it is finished.
+
+    Evaluations reach the ``results`` as they come. Without ``checkpoints`` a population that is
+    cut begins anew. ``on_cell`` is told what becomes of each cell; ``options`` are the trainer's.
+    """
+    if minutes is not None and not minutes > 0:
+        raise ValueError(f"minutes must be above 0, got {minutes}")
+    end = None if minutes is None else time.monotonic() + 60 * minutes
+    possible, begun = [], False
+    for cell in cells:  # all of them before anything is trained for long
+        if (refusal := cell.refusal()) is None:
+            settings_with(cell, results)
+            possible.append(cell)
+        else:
+            on_cell(cell, f"left out: {refusal}")
+    for cell in possible:
+        if is_finished(cell, out, results):
+            on_cell(cell, "finished before")
+            continue
+        if begun and end is not None and time.monotonic() >= end:
+            return False
+        begun = True  # every call makes a step at least
+        population = _population(cell, out if checkpoints else None, tf32=tf32, **options)
+        on_cell(cell, f"{len(population.members)} members, step {population.step:,} so far")
+        keep_settings(cell, results, made=made_with(**_machine(population.device, tf32)))
+        collect = _collector(cell, population, results, on_cell)
+        left = None if end is None else max(0.0, end - time.monotonic()) / 60
+        over = population.train(minutes=left, on_evaluation=collect)
+        population.records.close()
+        cut = "to be continued" if checkpoints else "and will begin anew"
+        on_cell(cell, "finished" if over else f"at step {population.step:,}, {cut}")
+        if not over:
+            return False
+    return True
+
+
+def _population(cell: Cell, out: Path | None, **options: Any) -> Population:
+    return Population(
+        cell.env_id,
+        cell.members(),
+        steps=cell.steps,
+        eval_every=cell.eval_every,
+        eval_episodes=cell.eval_episodes,
+        out=None if out is None else out / cell.name,
+        **options,
+    )
+
+
+def _collector(
+    cell: Cell, population: Population, results: Path, on_cell: Callable[[Cell, str], None]
+) -> Callable[[list[dict[str, Any]]], None]:
+    """What adds each evaluation to the results and, without a live table, tells of it."""
+
+    def collect(rows: list[dict[str, Any]]) -> None:
+        keep(cell, from_rows(population.records.rows), results)
+        if not population.table:
+            arms = {algo: [r["mean_return"] for r in rows if r["algo"] == algo] for algo in ALGOS}
+            text = ", ".join(f"{algo} {np.mean(of):.0f}" for algo, of in arms.items() if of)
+            on_cell(cell, f"step {rows[0]['step']:,}: {text}")
+
+    return collect
+
+
+def _machine(device: torch.device, tf32: bool) -> dict[str, str]:
+    if device.type != "cuda":
+        return {"device": str(device), "precision": "fp32"}
+    name = torch.cuda.get_device_name(device)
+    return {"device": name, "precision": "tf32" if tf32 else "fp32"}
+
+
+def keep(cell: Cell, found: Evaluations, results: Path) -> None:
+    """Add evaluations of a cell to what the results folder has."""
+    path = results / f"{cell.file}.csv"
+    write(path, merged(read(path), found))
+
+
+def keep_settings(cell: Cell, results: Path, *, made: Any = None) -> None:
+    """Write the cell's settings, and what its block of seeds was made with, to the results."""
+    write_settings(results / f"{cell.file}.json", settings_with(cell, results, made=made))
+
+
+def settings_with(cell: Cell, results: Path, *, made: Any = None) -> dict[str, Any]:
+    """All that defines the cell's results, if it goes with what is in the folder."""
+    given = {
+        "env_id": cell.env_id,
+        "preset": cell.preset,
+        "steps": cell.steps,
+        "eval_every": cell.eval_every,
+        "eval_episodes": cell.eval_episodes,
+        "arms": settings_of(cell.members()),
+    }
+    path = results / f"{cell.file}.json"
+    return merge_settings(path, given, block=ranges(cell.seeds), made=made)
+
+
+def is_finished(cell: Cell, out: Path, results: Path) -> bool:
+    """Whether every member has its last evaluation; what only the run's folder has is added."""
+    names = [member_name(algo, seed) for algo in cell.algos for seed in cell.seeds]
+    known = read(results / f"{cell.file}.csv")
+    if all(known.reached(name) >= cell.last for name in names):
+        return True
+    found = from_rows(read_rows(out / cell.name / "eval.csv"))
+    if not all(found.reached(name) >= cell.last for name in names):
+        return False
+    keep_settings(cell, results)
+    keep(cell, found, results)
+    return True
+
+
+def status(out: Path, cells: Sequence[Cell], *, results: Path) -> list[tuple[Cell, str]]:
+    """How far every cell has come: in the results, and in the folder of its run."""
+    found = []
+    for cell in cells:
+        names = [member_name(algo, seed) for algo in cell.algos for seed in cell.seeds]
+        known = read(results / f"{cell.file}.csv")
+        local = from_rows(read_rows(out / cell.name / "eval.csv"))
+        kept, here = (min(map(source.reached, names)) for source in (known, local))
+        if max(kept, here) >= cell.last:
+            text = "finished"
+        elif (refusal := cell.refusal()) is not None:
+            text = f"left out: {refusal}"
+        else:
+            there = (out / cell.name / "checkpoint.pt").exists()
+            text = f"evaluated to step {max(kept, here):,} of {cell.steps:,}"
+            text += "" if there else "; no checkpoint here"
+            text = text if there or max(kept, here) else "not begun"
+        found.append((cell, text))
+    return found

@@ -1,0 +1,261 @@
+"""Summary of the MuJoCo study, from its CSV files alone: what was reached, with 95 % intervals.
+
+Of a member and a mark, ``return`` is the evaluation at the mark, ``auc`` the mean of all up to it
+(the area under the curve, per step), and ``best`` the largest of them. ``best_of_mean`` is the
+largest mean over seeds.
+"""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Callable, Iterator, Mapping
+from contextlib import contextmanager
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+
+from nearl.saving import write_atomically
+from nearl.studies.intervals import iqm, iqm_interval
+from nearl.studies.mujoco_cells import ALGOS, SEEDS, TASKS, VERSIONS
+from nearl.studies.mujoco_results import Evaluations, Floats, read
+from nearl.studies.mujoco_table import PAPER
+
+MARKS = (100_000, 300_000, 1_000_000)
+KINDS = ("return", "auc", "best")
+PAIRS = {"nntd3": "td3", "nnddpg": "ddpg"}
+REPS = 2000  # resamplings over several tasks
+MISSING = "the summary over tasks needs rliable: pip install 'nearl[studies]'"
+
+
+def groups(results: Path) -> dict[str, dict[str, Evaluations]]:
+    """The evaluations of every preset and version by task, as far as there are files."""
+    found: dict[str, dict[str, Evaluations]] = {}
+    for preset in SEEDS:
+        for version in VERSIONS:
+            for task in TASKS:
+                if (path := results / f"{task}-{version}-{preset}.csv").exists():
+                    found.setdefault(f"{preset}-{version}", {})[task] = read(path)
+    return found
+
+
+def marks_of(found: Evaluations) -> list[int]:
+    """The marks that some member of every arm has reached, and the last step of all members."""
+    arms: dict[str, list[int]] = {}
+    for name in found.returns:
+        arms.setdefault(name.rpartition("_")[0], []).append(found.reached(name))
+    if not arms:
+        return []
+    furthest = min(map(max, arms.values()))
+    everyone = min(map(min, arms.values()))
+    return sorted({mark for mark in MARKS if mark <= furthest} | ({everyone} - {0}))
+
+
+def until(found: Evaluations, algo: str, mark: int) -> dict[int, Floats]:
+    """The evaluations up to a mark of every seed of an arm that has reached it, by seed."""
+    at = int(np.searchsorted(found.steps, mark))
+    if at >= len(found.steps) or found.steps[at] != mark:
+        return {}
+    seeds, values = found.of(algo)  # (seeds, T)
+    rows = zip(seeds, values[:, : at + 1], strict=True)
+    return {seed: row for seed, row in rows if not np.isnan(row).any()}
+
+
+def scores(found: Evaluations, algo: str, mark: int) -> dict[str, dict[int, float]]:
+    """``return``, ``auc`` and ``best`` at a mark of every seed of an arm that has reached it."""
+    known = until(found, algo, mark)
+    reduce: dict[str, Callable[[Floats], Any]] = {
+        "return": lambda row: row[-1],
+        "auc": np.mean,
+        "best": np.max,
+    }
+    return {kind: {s: float(reduce[kind](row)) for s, row in known.items()} for kind in KINDS}
+
+
+def best_of_mean(found: Evaluations, algo: str, mark: int) -> float:
+    """The largest mean over seeds of any evaluation up to a mark."""
+    return float(np.mean(list(until(found, algo, mark).values()), axis=0).max())
+
+
+def measured(values: Mapping[int, float]) -> dict[str, Any]:
+    """IQM over seeds and its interval, the mean, and how many seeds they are of."""
+    found = np.array(list(values.values()))
+    spread = {"iqm": iqm(found), "interval": list(iqm_interval(found))}
+    return spread | {"mean": float(found.mean()), "seeds": len(found)}
+
+
+def improvement(x: Floats, y: Floats) -> float:
+    """P(X > Y), a tie counting half, averaged over tasks: scores ``(runs, tasks)`` of both arms."""
+    above = x[:, None] > y[None]  # (n, m, tasks)
+    return float(np.mean(above + 0.5 * (x[:, None] == y[None])))
+
+
+def summarize(results: Path) -> dict[str, Any]:
+    """The whole summary; what has not been reached is not in it."""
+    return {name: _group(tasks) for name, tasks in groups(results).items()}
+
+
+def _group(tasks: Mapping[str, Evaluations]) -> dict[str, Any]:
+    single: dict[str, Any] = {}
+    for task, found in tasks.items():
+        marks = marks_of(found)
+        arms = single[task] = {}
+        for algo in ALGOS:
+            of_marks = {mark: scores(found, algo, mark) for mark in marks}
+            kinds = {
+                kind: {str(mark): measured(s[kind]) for mark, s in of_marks.items() if s[kind]}
+                for kind in KINDS
+            }
+            if kinds["return"]:
+                best = {
+                    str(m): best_of_mean(found, algo, m) for m in marks if str(m) in kinds["best"]
+                }
+                arms[algo] = kinds | {"best_of_mean": best}
+    together = sorted({mark for found in tasks.values() for mark in marks_of(found)})
+    return {
+        "tasks": single,
+        "improvement": {str(mark): _improvements(tasks, mark) for mark in together},
+        "aggregate": {str(mark): _aggregates(tasks, mark) for mark in together},
+    }
+
+
+def matrices(tasks: Mapping[str, Evaluations], kind: str, mark: int) -> dict[str, Floats]:
+    """Scores ``(seeds, tasks)`` of every arm, of seeds that every arm and task has at the mark.
+
+    Tasks are those with all four arms, in the order of the study.
+    """
+    known = {
+        task: {algo: scores(found, algo, mark)[kind] for algo in ALGOS}
+        for task, found in tasks.items()
+    }
+    known = {task: arms for task, arms in known.items() if all(arms.values())}
+    if not known:
+        return {}
+    seeds = set.intersection(*(set(arm) for arms in known.values() for arm in arms.values()))
+    if not seeds:
+        return {}
+    return {
+        algo: np.array([[arms[algo][seed] for arms in known.values()] for seed in sorted(seeds)])
+        for algo in ALGOS
+    }
+
+
+def tasks_at(tasks: Mapping[str, Evaluations], mark: int) -> list[str]:
+    """The tasks in the columns of ``matrices``."""
+    return [
+        task
+        for task, found in tasks.items()
+        if all(scores(found, algo, mark)["return"] for algo in ALGOS)
+    ]
+
+
+def over_time(tasks: Mapping[str, Evaluations], mark: int) -> dict[str, Floats]:
+    """Normalized curves up to a mark, ``(seeds, tasks, T)``, of seeds that every arm has."""
+    names = tasks_at(tasks, mark)
+    known = [{algo: until(tasks[task], algo, mark) for algo in ALGOS} for task in names]
+    shared = [set(rows) for arms in known for rows in arms.values()]
+    seeds = sorted(set.intersection(*shared)) if shared else []
+    if not seeds:
+        return {}
+    unit = np.array([PAPER[task]["td3"] for task in names])[:, None]
+    return {
+        algo: np.array([[arms[algo][seed] for arms in known] for seed in seeds]) / unit
+        for algo in ALGOS
+    }
+
+
+def _improvements(tasks: Mapping[str, Evaluations], mark: int) -> dict[str, Any]:
+    """Probability that the arm with the module does better: on each task, and on all of them."""
+    names = tasks_at(tasks, mark)
+    found: dict[str, Any] = {}
+    for kind in KINDS:
+        cases = {task: matrices({task: tasks[task]}, kind, mark) for task in names}
+        cases |= {"all": matrices(tasks, kind, mark)} if len(names) > 1 else {}
+        cases = {case: of for case, of in cases.items() if of}
+        for nn, base in PAIRS.items():
+            pairs = {case: (of[nn], of[base]) for case, of in cases.items()}
+            points, spans = estimates(pairs, lambda x, y: np.array([improvement(x, y)]))
+            found.setdefault(f"{nn} over {base}", {})[kind] = {
+                case: {
+                    "probability": float(points[case][0]),
+                    "interval": spans[case][:, 0].tolist(),
+                    "seeds": len(of[nn]),
+                }
+                for case, of in cases.items()
+            }
+    return found
+
+
+def normalized(of: Mapping[str, Floats], names: list[str]) -> dict[str, Floats]:
+    """Scores over the paper's TD3 on each task, so that 1 is what the paper reports for TD3."""
+    unit = np.array([PAPER[task]["td3"] for task in names])
+    return {algo: values / unit for algo, values in of.items()}
+
+
+def aggregate(values: Floats) -> Floats:
+    """IQM, mean and optimality gap (to 1) of normalized scores ``(runs, tasks)``."""
+    gap = 1.0 - np.minimum(values, 1.0).mean()
+    return np.array([middle_mean(values[..., None])[0], values.mean(), gap])
+
+
+def middle_mean(values: Floats) -> Floats:
+    """The IQM over runs and tasks of ``values (runs, tasks, T)``, with less to check than scipy."""
+    flat = np.sort(values.reshape(-1, values.shape[-1]), axis=0)
+    cut = len(flat) // 4
+    return np.asarray(flat[cut : len(flat) - cut].mean(0))
+
+
+def _aggregates(tasks: Mapping[str, Evaluations], mark: int) -> dict[str, Any]:
+    """Of all tasks that have reached the mark together."""
+    names = tasks_at(tasks, mark)
+    found: dict[str, Any] = {"tasks": names}
+    for kind in KINDS:
+        of = normalized(matrices(tasks, kind, mark), names)
+        if not of:
+            continue
+        points, spans = estimates(of, aggregate)
+        found[kind] = {
+            algo: {
+                name: {"value": float(points[algo][i]), "interval": spans[algo][:, i].tolist()}
+                for i, name in enumerate(("iqm", "mean", "optimality_gap"))
+            }
+            | {"seeds": len(of[algo])}
+            for algo in of
+        }
+    return found
+
+
+def estimates(
+    cases: Mapping[str, Any], measure: Callable[..., Floats]
+) -> tuple[dict[str, Floats], dict[str, Floats]]:
+    """rliable's stratified bootstrap: values, and their 95 % intervals ``(2, values)``.
+
+    A case is the scores of an arm, or a pair of them.
+    """
+    try:
+        from rliable import library
+    except ImportError as error:
+        raise ImportError(MISSING) from error
+    cases = {name: list(case) if isinstance(case, tuple) else case for name, case in cases.items()}
+    with _seeded(0):
+        points, spans = library.get_interval_estimates(cases, measure, reps=REPS)
+    return points, spans
+
+
+@contextmanager
+def _seeded(seed: int) -> Iterator[None]:
+    """rliable draws from NumPy's global generator, whatever generator it is given."""
+    before = np.random.get_state()  # noqa: NPY002
+    np.random.seed(seed)  # noqa: NPY002
+    try:
+        yield
+    finally:
+        np.random.set_state(before)  # noqa: NPY002
+
+
+def write_summary(results: Path) -> dict[str, Any]:
+    """Write ``summary.json``; returns what is in it."""
+    summary = summarize(results)
+    text = json.dumps(summary, indent=1) + "\n"
+    write_atomically(results / "summary.json", lambda file: file.write(text.encode()))
+    return summary

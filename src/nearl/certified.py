@@ -20,14 +20,22 @@ from nearl.neighbors.canonical import insert, squared_distance
 
 Floats = NDArray[np.float64]
 Ints = NDArray[np.int64]
-LAG = 1024  # a list that lacks more new points than this is searched for again
+LAG = 1024  # new points that a list may lack
 
 
 class CertifiedNeighbors:
-    """The ``k`` nearest stored transitions of nodes whose keys move a little between calls."""
+    """The ``k`` nearest stored transitions of nodes whose keys move a little between calls.
 
-    def __init__(self, experience: Experience, *, k: int = 1, spare: int = 3) -> None:
+    A list that lacks more than ``lag`` new points is searched for again.
+    """
+
+    def __init__(
+        self, experience: Experience, *, k: int = 1, spare: int = 3, lag: int = LAG
+    ) -> None:
         self.experience, self.k, self.length = experience, k, k + spare
+        # Only so many of the latest transitions can be found.
+        self.window: int = getattr(experience, "window", experience.memory.capacity)
+        self.lag = min(lag, self.window, experience.memory.capacity)
         self.searched = 0  # how many searches the certificate could not save
         self._reset()
 
@@ -51,10 +59,13 @@ class CertifiedNeighbors:
         self._grow(int(nodes.max(initial=-1)) + 1)
         distances = np.empty((len(nodes), self.k))
         slots = np.empty((len(nodes), self.k), dtype=np.int64)
-        begin = max(0, memory.total - min(LAG, memory.capacity))
+        begin = max(0, memory.total - self.lag)
         seen = self.seen[nodes]
         stale = (seen == 0) | (seen < begin)  # no list, or one too far behind to catch up
         kept = np.flatnonzero(~stale)
+        hopeless = _hopeless(keys, kept, nodes, self.anchors, self.squared, self.k)
+        stale[kept[hopeless]] = True
+        kept = kept[~hopeless]
         if len(kept):
             ids = nodes[kept]
             begin = int(seen[kept].min())
@@ -70,6 +81,7 @@ class CertifiedNeighbors:
                 begin,
                 memory.total,
                 memory.capacity,
+                self.window,
             )
             table = experience.source.kept
             if table is not None:
@@ -117,21 +129,22 @@ class CertifiedNeighbors:
 
 @njit(cache=True)
 def _catch_up(  # type: ignore[no-untyped-def]
-    nodes, seen, anchors, squared, slots, recent, begin, total, capacity
+    nodes, seen, anchors, squared, slots, recent, begin, total, capacity, window
 ):
     """Take transitions ``seen[node]`` to ``total`` into each list; ``recent`` has their keys.
 
-    A list with a member that was overwritten meanwhile is given up: its ``seen`` becomes 0.
+    A list with a member that was overwritten meanwhile, or is not among the latest ``window``, is
+    given up: its ``seen`` becomes 0.
     """
     for node in nodes:
         first = seen[node]
         if first == total:
             continue
         seen[node] = total
-        if total > capacity:
+        if total > window:
             for slot in slots[node]:
                 written = total - 1 - (total - 1 - slot) % capacity
-                if slot >= 0 and written >= first:
+                if slot >= 0 and (written >= first or written < total - window):
                     seen[node] = 0
         if seen[node] == 0:
             continue
@@ -142,6 +155,22 @@ def _catch_up(  # type: ignore[no-untyped-def]
             if far <= farthest:
                 insert(squared[node], slots[node], far, i % capacity)
                 farthest = squared[node, -1]
+
+
+@njit(cache=True)
+def _hopeless(keys, places, nodes, anchors, squared, k):  # type: ignore[no-untyped-def]
+    """Where a key has moved so far that a search costs less than trying the certificate.
+
+    A movement e at right angles to a neighbor at distance d makes it sqrt(d^2 + e^2); the
+    certificate then fails if that is more than the distance of the last in the list, less e.
+    """
+    found = np.zeros(len(places), dtype=np.bool_)
+    for i in range(len(places)):
+        node = nodes[places[i]]
+        moved = squared_distance(anchors[node], keys[places[i]])
+        limit = np.sqrt(squared[node, -1]) - np.sqrt(moved)
+        found[i] = limit <= 0 or squared[node, k - 1] + moved > limit * limit
+    return found
 
 
 @njit(cache=True)

@@ -21,7 +21,13 @@ class SoftNNConfig:
     The defaults are mild: the actor alone is drawn, a little, to actions that did better than the
     memory expected of the policy. Of what was tried on Pendulum, with other seeds than those
     reported, this was the form that did no harm (docs/soft-update.md).
+
+    ``form="residual"`` lets the residual graph (``nearl.residual``) correct the critic's target
+    instead. Its defaults are complete in themselves; nearest-neighbor errors then take part only
+    where ``critic_weight`` or ``actor_weight`` is a number above 0.
     """
+
+    form: Literal["td", "residual"] = "td"  # the paper's errors, or residuals of neighbors
 
     # weight
     weight: float = 0.05  # alpha_0
@@ -50,6 +56,20 @@ class SoftNNConfig:
     grad_clip: float | None = None  # norm of the actor term's gradient
     tau_nn: float | None = None  # target networks' step while the weight is on
     reward_scale: float = 1.0  # multiplies every reward, with the module and without
+    # the residual form: "s1" of the prototypes
+    gate: float = 0.95  # lambda_0: trust in a neighbor at distance 0
+    gate_width: float = 1.0  # sigma, of distances divided by the root of the dimension
+    gate_background: float | None = None  # w0 of the kernel form W / (w0 + W); None: mean weight
+    gate_until: int | None = None  # steps of training in which the gate falls linearly to 0
+    sweeps: int = 12  # n
+    residual_neighbors: int = 1  # whose residuals are averaged
+    residual_bonus: float = 0.0  # added per unit of distance: L of an upper bound
+    residual_zero: bool = False  # the control: the same gate, but no residual
+    anchor: Literal["stored", "live"] = "stored"  # E as it is, or E - V beside the usual value
+    refresh_every: int = 250  # steps or updates between refreshes of the graph
+    refresh_nodes: int | None = 5_000  # visited in a refresh at most, new ones aside; None: all
+    graph_size: int | None = 100_000  # the latest transitions that are in the graph; None: all
+    self_check: bool = False  # scale the gate by how well neighbors predict residuals
     # the authors' order of work: so many runs of so many consecutive transitions per episode
     per_episode: tuple[int, int] | None = None
 
@@ -63,6 +83,8 @@ class SoftNNConfig:
             ("policy_noise", 0.0, math.inf),
             ("negative_scale", 0.0, math.inf),
             ("reward_scale", 0.0, math.inf),
+            ("gate", 0.0, 1.0),
+            ("residual_bonus", -math.inf, math.inf),
         ):
             self._within(name, low, high)
         for name in ("error_clip", "critic_weight", "actor_weight", "grad_clip", "tau_nn"):
@@ -73,7 +95,10 @@ class SoftNNConfig:
                 raise ValueError(f"{name} must be above 0, got {getattr(self, name)}")
         if self.cutoff is not None and self.cutoff < 0:
             raise ValueError(f"cutoff must be at least 0 (or None), got {self.cutoff}")
+        self._check_residual()
         choices: dict[str, tuple[str, ...]] = {
+            "form": ("td", "residual"),
+            "anchor": ("stored", "live"),
             "unit": ("episode", "step"),
             "refresh": ("step", "batch"),
             "policy": ("target", "online"),
@@ -94,10 +119,54 @@ class SoftNNConfig:
         ):
             raise ValueError(f"per_episode is (batches, transitions), got {self.per_episode}")
 
+    def _check_residual(self) -> None:
+        if not (isinstance(self.gate_width, int | float) and self.gate_width > 0):
+            raise ValueError(
+                f"gate_width must be above 0 (infinite: trust at any distance), got "
+                f"{self.gate_width!r}"
+            )
+        if self.gate_background is not None:
+            self._within("gate_background", 0.0, math.inf)
+        for name in ("sweeps", "residual_neighbors", "refresh_every"):
+            self._count(name)
+        for name in ("gate_until", "refresh_nodes", "graph_size"):
+            if getattr(self, name) is not None:
+                self._count(name)
+        if self.graph_size is not None and self.graph_size < self.residual_neighbors:
+            raise ValueError(
+                f"a graph of {self.graph_size} transitions cannot give {self.residual_neighbors} "
+                "neighbors: raise graph_size or lower residual_neighbors"
+            )
+        if self.form == "residual" and self.per_episode is not None:
+            raise ValueError(
+                f"per_episode={self.per_episode} is the authors' order of work for form='td': "
+                "leave it out of form='residual'"
+            )
+
+    def _count(self, name: str) -> None:
+        value = getattr(self, name)
+        if isinstance(value, bool) or not isinstance(value, int) or value < 1:
+            raise ValueError(f"{name} must be a whole number of at least 1, got {value!r}")
+
     def _within(self, name: str, low: float, high: float) -> None:
         value = getattr(self, name)
         if not (isinstance(value, int | float) and math.isfinite(value) and low <= value <= high):
             raise ValueError(f"{name} must be a number in [{low:g}, {high:g}], got {value!r}")
+
+    @property
+    def uses_errors(self) -> bool:
+        """Whether nearest-neighbor errors are made and used."""
+        return self.weight > 0 and not (self.beside("critic") == self.beside("actor") == 0)
+
+    def beside(self, term: Literal["critic", "actor"]) -> float | None:
+        """The weight of a term beside a base of 1; None: a blend, which the residual form lacks."""
+        weight = self.critic_weight if term == "critic" else self.actor_weight
+        return 0.0 if weight is None and self.form == "residual" else weight
+
+    @property
+    def uses_graph(self) -> bool:
+        """Whether the residual graph takes part."""
+        return self.weight > 0 and self.form == "residual" and self.gate > 0
 
     @classmethod
     def of(cls, given: SoftNNConfig | Mapping[str, Any] | None, **changes: Any) -> SoftNNConfig:
@@ -134,6 +203,12 @@ class WeightSchedule:
     def on(self) -> bool:
         """Whether rollouts are made."""
         return self.weight > 0
+
+    @property
+    def gate(self) -> float:
+        """What the residual graph's gates are multiplied by: 1, or falling to 0."""
+        until = self.config.gate_until
+        return 1.0 if until is None else max(0.0, 1.0 - self.steps / until)
 
     @property
     def supervision(self) -> float:

@@ -15,43 +15,22 @@ from __future__ import annotations
 
 import time
 from collections.abc import Iterable, Mapping
-from typing import Any, NamedTuple
+from typing import Any
 
 import numpy as np
 import torch
 from torch import Tensor
 
+from nearl.augmented import AugmentedBatch, make_metric
 from nearl.critic import NNCritic
 from nearl.experience import Experience
 from nearl.losses import gaussian_log_prob, shaped_errors, shifted_rewards, td_policy_loss
 from nearl.memory import TransitionMemory, Transitions
-from nearl.metrics import ActionCode, Metric, Standardized, WeightedL2
 from nearl.policy_keys import Policy
+from nearl.residual_graph import ResidualGraph, Targets
 from nearl.soft_config import SoftNNConfig, WeightSchedule
 
-
-class AugmentedBatch(NamedTuple):
-    """A batch whose ``reward`` and ``discount`` make the critic's target."""
-
-    slots: Tensor
-    obs: Tensor
-    act: Tensor
-    reward: Tensor
-    next_obs: Tensor
-    terminated: Tensor
-    truncated: Tensor
-    td_error: Tensor  # as used: NaN where the sample is not supervised
-    discount: float | Tensor
-
-
-def make_metric(memory: TransitionMemory, kind: str) -> Metric:
-    """The built-in metric over a memory's pairs, every coordinate with weight 1."""
-    obs_dim = int(np.prod(memory["obs"].shape[len(memory.lead) + 1 :]))
-    act_dim = int(np.prod(memory["act"].shape[len(memory.lead) + 1 :]))
-    code = ActionCode.box(act_dim)
-    return (
-        Standardized(obs_dim, code) if kind == "standardized" else WeightedL2.uniform(obs_dim, code)
-    )
+__all__ = ["AugmentedBatch", "SoftNN"]
 
 
 class SoftNN:
@@ -59,7 +38,7 @@ class SoftNN:
 
     ``policy`` maps observations to actions and is what rollouts follow. If it has a method
     ``refresh`` and an attribute ``version``, as ``VersionedPolicy`` does, its actions are reused
-    while it has not changed.
+    while it has not changed. The residual form needs ``targets``, the target networks.
     """
 
     def __init__(
@@ -70,6 +49,7 @@ class SoftNN:
         policy: Policy,
         gamma: float = 0.99,
         schedule: WeightSchedule | None = None,
+        targets: Targets | None = None,
         seed: int | None = None,
     ) -> None:
         self.config = config = SoftNNConfig.of(config)
@@ -94,6 +74,14 @@ class SoftNN:
             branch=config.branch,
             noise_free=config.policy_noise == 0,
         )
+        self.graph: ResidualGraph | None = None
+        if config.uses_graph:
+            if targets is None:
+                raise ValueError(
+                    "form='residual' needs the target networks: SoftNN(..., targets=Targets("
+                    "policy=..., q=...)), or form='td'"
+                )
+            self.graph = ResidualGraph(self.experience, targets, config, gamma=gamma, seed=seed)
         self.paused = False  # while true, batches are the base algorithm's but for the scale
         self.seconds, self.updates, self._used = 0.0, 0, torch.zeros(0)
 
@@ -118,7 +106,7 @@ class SoftNN:
 
     def stepped(self, slots: Tensor, ended: Any, *, count: bool = True) -> None:
         """Value transitions that were just stored, if the settings say so, and count them."""
-        if self.config.refresh == "step" and self.schedule.on:
+        if self.config.refresh == "step" and self.valuing:
             self.refresh(slots)
         if count:
             self.schedule.advance(steps=len(slots), episodes=int(np.sum(ended)))
@@ -146,7 +134,7 @@ class SoftNN:
         """
         config = self.config
         errors = batch.td_error
-        if config.refresh == "batch" and self.schedule.on and not self.paused:
+        if config.refresh == "batch" and self.valuing and not self.paused:
             errors = self.refresh(batch.slots).to(batch.reward.device)
         used = shaped_errors(
             errors,
@@ -159,7 +147,13 @@ class SoftNN:
             reward = shifted_rewards(reward, used * unit, self.supervision)
         self._used = used
         self.updates += 1
-        return AugmentedBatch(*batch._replace(reward=reward, td_error=used), self.gamma)
+        augmented = AugmentedBatch(*batch._replace(reward=reward, td_error=used), self.gamma)
+        if self.graph is None or self.schedule.gate == 0:
+            return augmented
+        started = time.perf_counter()
+        augmented = self.graph.augment(augmented, self.schedule.gate)
+        self.seconds += time.perf_counter() - started
+        return augmented
 
     def actor_term(
         self,
@@ -212,12 +206,18 @@ class SoftNN:
     @property
     def inert(self) -> bool:
         """Whether the module leaves every number of the base algorithm as it is."""
-        return self.config.weight == 0 and self.config.reward_scale == 1
+        config = self.config
+        return not (config.uses_errors or config.uses_graph) and config.reward_scale == 1
+
+    @property
+    def valuing(self) -> bool:
+        """Whether rollouts are made now."""
+        return self.schedule.on and self.config.uses_errors
 
     @property
     def supervision(self) -> float:
         """How much of an error is taken off the reward."""
-        beside = self.config.critic_weight
+        beside = self.config.beside("critic")
         if beside is None or (beside > 0 and not self.schedule.on):
             return self.schedule.supervision
         return beside / (1.0 + beside)
@@ -225,7 +225,7 @@ class SoftNN:
     @property
     def actor_weights(self) -> tuple[float, float]:
         """Weights of the base actor loss and of the term."""
-        weight, beside = self.schedule.weight, self.config.actor_weight
+        weight, beside = self.schedule.weight, self.config.beside("actor")
         if weight == 0:
             return 1.0, 0.0
         return (1.0 - weight, weight) if beside is None else (1.0, beside)
@@ -261,17 +261,19 @@ class SoftNN:
         known = used[~used.isnan()]
         spent = 1e3 * self.seconds / max(1, self.updates)
         self.seconds, self.updates = 0.0, 0
-        some = len(known) > 0
-        return {
-            "weight": self.schedule.weight,
+        report = {"weight": self.schedule.weight, "ms_per_update": spent}
+        if self.graph is not None:
+            report |= self.graph.metrics()
+        if not self.config.uses_errors:
+            return report
+        return report | {
             "supervision": self.supervision,
-            "td_error_mean": float(known.mean()) if some else 0.0,
-            "td_error_std": float(known.std(correction=0)) if some else 0.0,
+            "td_error_mean": float(known.mean()) if len(known) else 0.0,
+            "td_error_std": float(known.std(correction=0)) if len(known) else 0.0,
             "neighbor_distance": float(self.critic.distance),
             "supervised_share": len(known) / max(1, len(used)),
             # Not asked for once rollouts have stopped: "auto" would search to estimate it.
-            "lipschitz": self.critic.lipschitz if self.schedule.on and len(self.memory) else 0.0,
-            "ms_per_update": spent,
+            "lipschitz": self.critic.lipschitz if self.valuing and len(self.memory) else 0.0,
         }
 
     def state_dict(self) -> dict[str, Any]:
@@ -282,6 +284,7 @@ class SoftNN:
             "generator": self.generator.get_state(),
             "steps": self.schedule.steps,
             "episodes": self.schedule.episodes,
+            "graph": None if self.graph is None else self.graph.state_dict(),
         }
 
     def load_state_dict(self, state: Mapping[str, Any]) -> None:
@@ -291,3 +294,5 @@ class SoftNN:
         self.critic.load_state_dict(state["critic"], self.policy)
         self.generator.set_state(state["generator"])
         self.schedule.steps, self.schedule.episodes = state["steps"], state["episodes"]
+        if self.graph is not None and state.get("graph") is not None:
+            self.graph.load_state_dict(state["graph"])

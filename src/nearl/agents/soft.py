@@ -1,8 +1,8 @@
 """SoftUpdate: what turns an off-policy agent of SB3 into one with the soft NN update.
 
 Two hooks carry all three modifications of the paper, so ``train`` stays SB3's own: the replay
-buffer shifts the rewards of what it samples, and the actor's optimizer gets the policy gradient
-of the TD errors just before it steps.
+buffer shifts the rewards (and, for the residual form, the discounts) of what it samples, and the
+actor's optimizer gets the policy gradient of the TD errors just before it steps.
 """
 
 from __future__ import annotations
@@ -25,6 +25,7 @@ from torch import Tensor
 from nearl.agents.actor_term import ActorTerm
 from nearl.agents.files import check_model, read_whole, write_whole
 from nearl.agents.neighbor_buffer import NeighborReplayBuffer
+from nearl.agents.targets import target_networks
 from nearl.soft_config import SoftNNConfig, WeightSchedule
 from nearl.soft_update import SoftNN
 from nearl.versioned import VersionedPolicy
@@ -100,6 +101,7 @@ class SoftUpdate(OffPolicyAlgorithm):
             policy=self._rollout_policy(),
             gamma=self.gamma,
             schedule=self.nn_schedule,
+            targets=target_networks(self) if self.nn.uses_graph else None,
             seed=self.seed,
         )
         self.replay_buffer.attach(self.soft)

@@ -20,36 +20,52 @@ from nearl.soft_config import SoftNNConfig
 ENV = "HalfCheetah-v5"
 # The paper's module on HalfCheetah, all three modifications on, for as long as it takes.
 PAPER = SoftNNConfig.of(load_preset("nntd3", "paper", ENV).kwargs["nn"], cutoff=None)
-CASES: dict[str, tuple[int, dict[str, Any]]] = {  # stored transitions and settings
-    "step": (30_000, {"refresh": "step"}),
-    "batch_10k": (10_000, {"refresh": "batch"}),
-    "batch_30k": (30_000, {"refresh": "batch"}),
-    "after": (30_000, {"cutoff": 0}),
+RESIDUAL = SoftNNConfig.of(load_preset("nntd3", "residual", ENV).kwargs["nn"])
+CASES: dict[str, tuple[int, SoftNNConfig]] = {  # stored transitions and settings
+    "step": (30_000, SoftNNConfig.of(PAPER, refresh="step")),
+    "batch_10k": (10_000, SoftNNConfig.of(PAPER, refresh="batch")),
+    "batch_30k": (30_000, SoftNNConfig.of(PAPER, refresh="batch")),
+    "after": (30_000, SoftNNConfig.of(PAPER, cutoff=0)),
+    "residual_10k": (10_000, RESIDUAL),
+    "residual_30k": (30_000, RESIDUAL),
+    "residual_90k": (90_000, RESIDUAL),
 }
 
 
 def run(
-    *, rounds: int = 20, steps: int = 20, warm_up: int = 300, seed: int = 0, scale: float = 1.0
+    *,
+    rounds: int = 20,
+    steps: int = 20,
+    warm_up: int = 300,
+    seed: int = 0,
+    scale: float = 1.0,
+    only: str = "",
 ) -> dict[str, Any]:
-    """Each case and SB3's TD3 take turns of ``steps`` steps; ratios of median step times."""
+    """Each case and SB3's TD3 take turns of ``steps`` steps; ratios of median step times.
+
+    Turns of the residual graph are longer and fewer: each has one refresh, every 250 steps.
+    ``only`` measures the cases whose names begin with it.
+    """
     torch.set_num_threads(1)
-    sizes = {name: int(size * scale) for name, (size, _) in CASES.items()}
+    sizes = {name: int(size * scale) for name, (size, _) in CASES.items() if name.startswith(only)}
+    if not sizes:
+        raise ValueError(f"no case begins with {only!r}; there are: {', '.join(CASES)}")
     data = collect(ENV, max(sizes.values()), seed)
     cases, ratios = {}, {}
-    for name, (_, changes) in CASES.items():
-        size = sizes[name]
-        peer, ours = (
-            agent(TD3, data, size),
-            agent(NNTD3, data, size, nn=SoftNNConfig.of(PAPER, **changes)),
-        )
+    for name, size in sizes.items():
+        config = CASES[name][1]
+        peer, ours = agent(TD3, data, size), agent(NNTD3, data, size, nn=config)
+        turns, length = rounds, steps
+        if config.uses_graph:
+            turns, length = max(1, rounds // 4), steps * config.refresh_every // 20
         for each in (peer, ours):
             each.learn(warm_up, reset_num_timesteps=False)
         times: dict[str, list[float]] = {"sb3": [], "nearl": []}
-        for _ in range(rounds):
+        for _ in range(turns):
             for key, each in (("sb3", peer), ("nearl", ours)):
                 started = time.perf_counter()
-                each.learn(steps, reset_num_timesteps=False)
-                times[key].append((time.perf_counter() - started) / steps)
+                each.learn(length, reset_num_timesteps=False)
+                times[key].append((time.perf_counter() - started) / length)
         sb3, nearl = (1e3 * float(np.median(times[key])) for key in ("sb3", "nearl"))
         ratios[name] = nearl / sb3
         cases[name] = {"stored": size, "sb3_ms": sb3, "nearl_ms": nearl, "ratio": nearl / sb3}

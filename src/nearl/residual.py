@@ -1,0 +1,136 @@
+"""The residual graph as pure functions: what neighbors' Bellman residuals say about stored values.
+
+Every stored transition j has k neighbors i, the stored transitions nearest to (s'_j, policy(s'_j)),
+at distances d_ji, and with target networks V_j = Q'(s'_j, policy(s'_j)) and Q_i = Q'(s_i, a_i):
+
+    w_ji = exp(-d_ji / width),  W_j = sum_i w_ji,  lambda_j = strength W_j / k
+    delta_i = r_i + gamma alive_i G_i - Q_i
+    E_j = V_j + sum_i w_ji (delta_i + bonus d_ji) / W_j
+    G_j = V_j + lambda_j (E_j - V_j),  from G = V, so often
+
+With k = 1 lambda is ``strength exp(-d / width)``: the successor form. With a ``background`` w0
+lambda is ``strength W / (w0 + W)``: the kernel form. Strength 1, an infinite width, V = Q = 0 and
+the bonus L make E the paper's critic with as many planning steps as there are sweeps.
+
+Leading axes are free, as for a population; every number may be a tensor ``(..., 1)`` of one value
+per member. No shape depends on data.
+"""
+
+from __future__ import annotations
+
+from typing import NamedTuple
+
+import torch
+from torch import Tensor
+
+Number = float | Tensor
+TINY = 1e-30  # of float32: the weight of a neighbor so far away that its own has vanished
+
+
+class Graph(NamedTuple):
+    """Who is near whom, ``(..., N, k)``: places of neighbors on the axis of N, and distances."""
+
+    neighbors: Tensor
+    distances: Tensor  # divided by the root of the dimension
+
+
+class Nodes(NamedTuple):
+    """What is known of each transition, ``(..., N)``."""
+
+    values: Tensor  # V
+    q: Tensor
+    reward: Tensor
+    alive: Tensor  # 0 where terminated; a truncated one is alive
+
+
+class Swept(NamedTuple):
+    """Results ``(..., N)``."""
+
+    expected: Tensor  # E
+    graph_values: Tensor  # G
+
+
+def neighbor_weights(distances: Tensor, width: Number) -> Tensor:
+    """``exp(-d / width)`` of distances ``(..., N, k)``."""
+    return torch.exp(-distances / _over_neighbors(width))
+
+
+def gates(weights: Tensor, strength: Number, background: Number | None = None) -> Tensor:
+    """lambda ``(..., N)`` of weights ``(..., N, k)``: how far E is trusted over V."""
+    total = weights.sum(-1)
+    if background is None:
+        return strength * total / weights.shape[-1]
+    return strength * total / (background + total).clamp(min=TINY)
+
+
+def residuals(nodes: Nodes, gamma: Number) -> Tensor:
+    """Bellman residuals ``r + gamma alive V - Q`` of stored transitions, ``(..., N)``."""
+    return nodes.reward + gamma * nodes.alive * nodes.values - nodes.q
+
+
+def from_neighbors(graph: Graph, weights: Tensor, numbers: Tensor, bonus: Number = 0.0) -> Tensor:
+    """Weighted means over neighbors of their ``numbers (..., N)``, and of bonuses for distance."""
+    near = numbers.gather(-1, graph.neighbors.flatten(-2)).view(graph.neighbors.shape)
+    if not (isinstance(bonus, float | int) and bonus == 0):
+        near = near + _over_neighbors(bonus) * graph.distances
+    if weights.shape[-1] == 1:  # whatever its weight, the mean is the neighbor's
+        return near[..., 0]
+    # A row of vanished weights has a gate of 0; its mean only has to be finite.
+    means: Tensor = (weights * near).sum(-1) / weights.sum(-1).clamp(min=TINY)
+    return means
+
+
+def sweep(
+    graph: Graph,
+    nodes: Nodes,
+    gate: Tensor,
+    weights: Tensor,
+    *,
+    gamma: Number,
+    sweeps: int,
+    bonus: Number = 0.0,
+    until: Tensor | None = None,
+) -> Swept:
+    """E and G after ``sweeps`` sweeps; ``until (..., 1)`` stops single members earlier."""
+    values = expected = graph_values = nodes.values
+    for swept in range(sweeps):
+        delta = residuals(nodes._replace(values=graph_values), gamma)
+        now = values + from_neighbors(graph, weights, delta, bonus)
+        after = values + gate * (now - values)
+        if until is not None:
+            now = torch.where(swept < until, now, expected)
+            after = torch.where(swept < until, after, graph_values)
+        expected, graph_values = now, after
+    return Swept(expected, graph_values)
+
+
+def blended_target(
+    reward: Tensor, alive: Tensor, gate: Tensor, expected: Tensor, gamma: Number
+) -> tuple[Tensor, Tensor]:
+    """Reward and discount ``(..., B)`` of the target ``r + gamma alive [(1 - l) v + l E]``.
+
+    Where the gate is 0 the reward is the plain one, bit for bit.
+    """
+    shifted = torch.where(gate > 0, reward + gamma * alive * gate * expected, reward)
+    return shifted, gamma * (1.0 - gate)
+
+
+def skill_sums(own: Tensor, predicted: Tensor) -> tuple[Tensor, Tensor]:
+    """Sums over the last axis of ``own * predicted`` and of ``predicted^2``.
+
+    Their ratio is the factor that makes the predictions of the residuals best in least squares:
+    1 where neighbors have the same residual, 0 where they know nothing about it.
+    """
+    return (own * predicted).sum(-1), predicted.square().sum(-1)
+
+
+def skill(product: Tensor, square: Tensor) -> Tensor:
+    """The ratio of ``skill_sums``, within 0 and 1; 1 as long as nothing was predicted."""
+    known = square > 0
+    ratio = product / torch.where(known, square, torch.ones_like(square))
+    return torch.where(known, ratio, torch.ones_like(ratio)).clamp(0.0, 1.0)
+
+
+def _over_neighbors(number: Number) -> Number:
+    """A number per member ``(..., 1)`` as one that multiplies ``(..., N, k)``."""
+    return number.unsqueeze(-1) if isinstance(number, Tensor) else number

@@ -1,0 +1,242 @@
+"""ResidualGraph: values, neighbors and gates of stored transitions, renewed as training goes on.
+
+A refresh visits every transition stored since the last one and, of the others, those visited
+longest ago, ``refresh_nodes`` in all. A visit asks the target networks for V and Q and finds the
+neighbors: the nearest to (s', policy(s')) of all transitions that are in the graph at that time,
+exactly. Then sweeps over the whole graph make E. The graph holds the latest ``graph_size``
+transitions; all others, and those newer than the last refresh, have a gate of 0.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from copy import deepcopy
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+import torch
+from numpy.typing import NDArray
+from torch import Tensor
+
+from nearl.augmented import AugmentedBatch
+from nearl.certified import CertifiedNeighbors, host
+from nearl.experience import Experience
+from nearl.policy_keys import Policy
+from nearl.recent import RecentExperience
+from nearl.residual import Graph, Nodes, blended_target, gates, neighbor_weights, residuals, sweep
+from nearl.residual_skill import ResidualSkill
+from nearl.soft_config import SoftNNConfig
+
+Ints = NDArray[np.int64]
+CHUNK = 2048  # rows that go through the networks together
+SPARE = 8  # longer lists are proven right for longer
+
+
+@dataclass(frozen=True, kw_only=True)
+class Targets:
+    """The target networks as functions of rows on the CPU, and the unit of their rewards."""
+
+    policy: Policy  # observations to actions, without noise
+    q: Callable[[Tensor, Tensor], Tensor]  # observations and actions to (B,): the critics' minimum
+    # Values (B,) of observations with the policy's actions, if not q; the number seeds draws.
+    value: Callable[[Tensor, Tensor, int], Tensor] | None = None
+    reward: Callable[[NDArray[np.float32]], NDArray[Any]] | None = None  # stored ones as q has them
+
+
+class ResidualGraph:
+    """The residual graph over an ``Experience`` on the CPU."""
+
+    def __init__(
+        self,
+        experience: Experience,
+        targets: Targets,
+        config: SoftNNConfig,
+        *,
+        gamma: float,
+        seed: int | None = None,
+    ) -> None:
+        memory = experience.memory
+        if not experience.on_host:
+            raise ValueError(
+                "a residual graph needs one memory on the CPU and a metric that embeds; for "
+                "others, use the functions of nearl.residual"
+            )
+        self.window = min(config.graph_size or memory.capacity, memory.capacity)
+        if self.window < memory.capacity:
+            metric = deepcopy(experience.metric)
+            experience = RecentExperience(memory, metric, window=self.window, index=config.index)
+        self.experience, self.memory, self.targets = experience, memory, targets
+        self.config, self.gamma, self.seed = config, gamma, 0 if seed is None else seed
+        self.k = config.residual_neighbors
+        self._certified = CertifiedNeighbors(experience, k=self.k, spare=SPARE)
+        rows, floats = memory.capacity, np.float32  # touched, and so in memory, only when filled
+        self._visited = np.zeros(rows, np.int64)  # the memory's total at the last visit; 0: none
+        self._values, self._q = np.zeros(rows, floats), np.zeros(rows, floats)
+        self._near = np.zeros((rows, self.k), np.int64)  # slots of neighbors
+        self._far = np.zeros((rows, self.k), floats)  # divided by the root of the dimension
+        self._expected, self._gates = np.zeros(rows, floats), np.zeros(rows, floats)
+        self.refreshed = self.refreshes = 0  # the memory's total at the last refresh; how many
+        self._updates = 0  # since then
+        self.skill = ResidualSkill(experience, config, seed=self.seed)
+
+    @property
+    def searched(self) -> int:
+        """Searches so far that no certificate could save."""
+        return self._certified.searched
+
+    # -- the critic's target ---------------------------------------------------------------------
+
+    def augment(self, batch: AugmentedBatch, factor: float = 1.0) -> AugmentedBatch:
+        """The batch with rewards and discounts of the blended target; gates times ``factor``.
+
+        Refreshes first, if ``refresh_every`` transitions or updates have passed.
+        """
+        since = max(self.memory.total - self.refreshed, self._updates)
+        if self.refreshes == 0 or since >= self.config.refresh_every:
+            self.refresh()
+        self._updates += 1
+        slots = batch.slots.numpy()
+        device = batch.reward.device
+        gate = torch.from_numpy(self._gate(slots) * np.float32(factor)).to(device)
+        expected = torch.from_numpy(self._expected[slots]).to(device)
+        alive = (~batch.terminated).to(device, torch.float32)
+        if self.config.anchor == "live":  # r + gamma alive [v + lambda (E - V)]
+            expected = expected - torch.from_numpy(self._values[slots]).to(device)
+        reward, discount = blended_target(batch.reward, alive, gate, expected, self.gamma)
+        if self.config.anchor == "live":
+            return batch._replace(reward=reward)
+        return batch._replace(reward=reward, discount=discount)
+
+    def _gate(self, slots: Ints) -> NDArray[np.float32]:
+        """Gates of slots: 0 for what was stored after the refresh or was not in the graph."""
+        written = self._written(slots)
+        inside = (written < self.refreshed) & (written >= self.refreshed - self.window)
+        return np.where(inside, self._gates[slots], np.float32(0.0))
+
+    def _written(self, slots: Ints) -> Ints:
+        """Which transition a slot holds, counted from the first ever stored."""
+        last = self.memory.total - 1
+        written: Ints = last - (last - slots) % self.memory.capacity
+        return written
+
+    # -- the refresh -----------------------------------------------------------------------------
+
+    @torch.no_grad()
+    def refresh(self) -> None:
+        """Visit what is new and what was visited longest ago, and sweep the whole graph."""
+        memory, size = self.memory, min(len(self.memory), self.window)
+        if size < self.k:
+            return
+        self.experience.sync()
+        written = np.arange(memory.total - size, memory.total)
+        slots = written % memory.capacity
+        self._visit(self._due(slots, written))
+        alive = (~memory.array("terminated")[slots]).astype(np.float32)
+        rows = (self._values[slots], self._q[slots], self._rewards(slots), alive)
+        nodes = Nodes(*map(torch.from_numpy, rows))
+        self.skill.measure(slots, residuals(nodes, self.gamma), self.refreshes)
+        self._sweep(slots, written, nodes)
+        self.refreshed, self.refreshes, self._updates = memory.total, self.refreshes + 1, 0
+
+    def _due(self, slots: Ints, written: Ints) -> Ints:
+        """Slots to visit."""
+        visited, limit = self._visited[slots], self.config.refresh_nodes
+        new = visited <= written
+        self._certified.forget(slots[new])
+        if limit is None or len(slots) <= limit:
+            return slots
+        order = np.argsort(np.where(new, 0, visited), kind="stable")
+        return np.sort(slots[order[: max(limit, int(new.sum()))]])
+
+    def _visit(self, slots: Ints) -> None:
+        keys = np.empty((len(slots), self.experience.metric.dim), np.float32)
+        for begin in range(0, len(slots), CHUNK):
+            part = slots[begin : begin + CHUNK]
+            obs, act, after = (self.memory.array(c)[part] for c in ("obs", "act", "next_obs"))
+            next_obs = torch.from_numpy(after)
+            next_act = self.targets.policy(next_obs)
+            keys[begin : begin + CHUNK] = self.experience.embed(after, host(next_act))
+            if self.targets.value is None:
+                values = self.targets.q(next_obs, next_act)
+            else:
+                seeds = np.random.SeedSequence((self.seed, self.refreshes, begin))
+                values = self.targets.value(next_obs, next_act, int(seeds.generate_state(1)[0]))
+            self._values[part] = host(values)
+            self._q[part] = host(self.targets.q(torch.from_numpy(obs), torch.from_numpy(act)))
+        far, self._near[slots] = self._certified.nearest(slots, keys)
+        self._far[slots] = far / np.sqrt(self.experience.metric.dim)
+        self._visited[slots] = self.memory.total
+
+    def _rewards(self, slots: Ints) -> NDArray[np.float32]:
+        """Rewards in the critic's unit."""
+        stored = self.memory.array("reward")[slots]
+        unit = stored if self.targets.reward is None else self.targets.reward(stored)
+        scaled: NDArray[np.float32] = np.asarray(unit * self.config.reward_scale, np.float32)
+        return scaled
+
+    def _sweep(self, slots: Ints, written: Ints, nodes: Nodes) -> None:
+        config, size = self.config, len(slots)
+        place = (self._near[slots] - slots[0]) % self.memory.capacity  # (n, k) in the graph
+        # A neighbor that was overwritten or left the graph since the visit counts for nothing.
+        known = (place < size) & (written[0] + place < self._visited[slots][:, None])
+        graph = Graph(
+            torch.from_numpy(np.where(known, place, 0)), torch.from_numpy(self._far[slots])
+        )
+        weights = neighbor_weights(graph.distances, config.gate_width) * torch.from_numpy(known)
+        gate = gates(weights, config.gate, config.gate_background)
+        if config.self_check:
+            gate = gate * self.skill.value
+        swept = sweep(
+            graph,
+            nodes,
+            gate,
+            weights,
+            gamma=self.gamma,
+            sweeps=config.sweeps,
+            bonus=config.residual_bonus,
+        )
+        self._expected[slots] = (nodes.values if config.residual_zero else swept.expected).numpy()
+        self._gates[slots] = gate.numpy()
+
+    # -- report and state ------------------------------------------------------------------------
+
+    def metrics(self) -> dict[str, float]:
+        """The graph after its last refresh, over all transitions in it."""
+        slots = np.arange(max(0, self.refreshed - self.window), self.refreshed)
+        slots = slots[-len(self.memory) :] % self.memory.capacity
+        some = len(slots) > 0
+        gap = self._expected[slots] - self._values[slots]
+        return {
+            "residual_skill": self.skill.value,
+            "gate": float(self._gates[slots].mean()) if some else 0.0,
+            "residual_std": float(gap.std()) if some else 0.0,
+            "successor_distance": float(self._far[slots].mean()) if some else 0.0,
+        }
+
+    def state_dict(self) -> dict[str, Any]:
+        size = len(self.memory)
+        own = self.experience.state_dict() if self._recent else None
+        return {
+            "columns": {name: getattr(self, name)[:size].copy() for name in COLUMNS},
+            "counts": (self.refreshed, self.refreshes, self._updates),
+            "skill": self.skill.sums.clone(),
+            "experience": own,
+        }
+
+    def load_state_dict(self, state: Mapping[str, Any]) -> None:
+        """Continue from ``state_dict``, once the memory has been restored."""
+        if self._recent:
+            self.experience.load_state_dict(state["experience"])
+        self._visited[:] = 0
+        for name, values in state["columns"].items():
+            getattr(self, name)[: len(values)] = values
+        self.refreshed, self.refreshes, self._updates = state["counts"]
+        self.skill.sums = state["skill"].clone()
+
+    @property
+    def _recent(self) -> bool:
+        return isinstance(self.experience, RecentExperience)
+
+
+COLUMNS = ("_visited", "_values", "_q", "_near", "_far", "_expected", "_gates")

@@ -1,0 +1,59 @@
+"""ResidualSkill: measures whether the residuals of neighbors predict those of other transitions."""
+
+from __future__ import annotations
+
+import numpy as np
+import torch
+from numpy.typing import NDArray
+from torch import Tensor
+
+from nearl.experience import Experience
+from nearl.residual import Graph, from_neighbors, gates, neighbor_weights, skill, skill_sums
+from nearl.soft_config import SoftNNConfig
+
+PROBES = 256  # transitions whose residuals are predicted in one measurement
+KEEP = 0.9  # of the sums, from one measurement to the next
+
+
+class ResidualSkill:
+    """The skill of a residual graph's neighbors, over recent measurements.
+
+    For some transitions j the residual delta_j = r_j + gamma alive_j V_j - Q_j is predicted from
+    the k transitions nearest to (s_j, a_j) other than j itself, with the graph's weights and gate
+    (of strength 1): p_j. The skill is ``sum delta_j p_j / sum p_j^2``, the factor that makes p
+    best in least squares, within 0 and 1; each measurement counts 0.9 times the one after it.
+    """
+
+    def __init__(self, experience: Experience, config: SoftNNConfig, *, seed: int = 0) -> None:
+        self.experience, self.config, self.seed = experience, config, seed
+        self.sums = torch.zeros(2)
+
+    @property
+    def value(self) -> float:
+        """1 as long as nothing was measured."""
+        return float(skill(self.sums[0], self.sums[1]))
+
+    def measure(self, slots: NDArray[np.int64], own: Tensor, number: int) -> None:
+        """Take in residuals ``own (n,)`` of all ``slots`` in the graph, oldest first.
+
+        ``number`` tells measurements apart: each looks at other transitions.
+        """
+        config, k, memory = self.config, self.config.residual_neighbors, self.experience.memory
+        if len(slots) <= k:
+            return
+        draws = np.random.default_rng((self.seed, number))
+        chosen = np.sort(draws.choice(len(slots), min(PROBES, len(slots)), replace=False))
+        probes = slots[chosen]
+        keys = self.experience.embed(memory.array("obs")[probes], memory.array("act")[probes])
+        squared, near = self.experience.search(keys, k + 1)  # (n, k + 1)
+        itself = near == probes[:, None]
+        itself[~itself.any(1), -1] = True  # as near as k others, it may not be among them
+        far = np.sqrt(squared[~itself].reshape(-1, k) / self.experience.metric.dim)
+        place = (near[~itself].reshape(-1, k) - slots[0]) % memory.capacity
+        graph = Graph(torch.from_numpy(place), torch.from_numpy(far.astype(np.float32)))
+        weights = neighbor_weights(graph.distances, config.gate_width)
+        predicted = from_neighbors(graph, weights, own) * gates(
+            weights, 1.0, config.gate_background
+        )
+        sums = skill_sums(own[torch.from_numpy(chosen)], predicted)
+        self.sums = KEEP * self.sums + torch.stack(sums)

@@ -12,14 +12,28 @@ import nearl
 ROOT = Path(nearl.__file__).parent
 LAYERS = [  # a module imports only from its own layer or an earlier one
     {"saving"},
-    {"metrics", "neighbors", "memory", "approximator", "networks", "losses"},
-    {"experience", "lipschitz", "certified"},
-    {"critic", "graph", "policy_keys", "soft_config", "soft_update", "versioned"},
-    {"presets", "envs"},
-    {"agents"},
+    {
+        "metrics",
+        "neighbors",
+        "memory",
+        "approximator",
+        "networks",
+        "losses",
+        "augmented",
+        "residual",
+        "pixel_networks",
+        "encoded",
+        "whitened",
+        "ucrl",
+    },
+    {"experience", "lipschitz", "certified", "recent"},
+    {"critic", "graph", "policy_keys", "soft_config", "soft_update", "theory", "versioned"}
+    | {"residual_graph", "residual_skill"},
+    {"presets", "envs", "siamese", "data"},
+    {"agents", "baselines"},
     {"algorithms", "evaluation", "pictures", "population", "recorder", "runs"},
-    {"bench", "studies"},
-    {"__main__", "cli", "cli_bench", "cli_population", "cli_study"},
+    {"bench", "inspection", "studies"},
+    {"__main__", "cli", "cli_bench", "cli_metric", "cli_inspect", "cli_population", "cli_study"},
 ]
 CORE = set().union(*LAYERS[:4])
 

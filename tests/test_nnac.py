@@ -245,3 +245,22 @@ def test_default_learns_cartpole():
     """Not a benchmark: one seed, far past the median time to solve."""
     model = NNAC("MlpPolicy", "CartPole-v1", seed=1).learn(8000)
     assert evaluate(model, "CartPole-v1", episodes=10, seed=0).mean() >= 400
+
+
+def test_a_mini_batch_is_valued_again_before_it_is_learned_from():
+    model = NNAC("MlpPolicy", "CartPole-v1", preset="rollout", refresh_errors=True, seed=0)
+    model.learn(100)
+    learner, memory = model.learner, model.experience.memory
+    before = memory["td_error"][:100].clone()
+    seen = []
+
+    def valued(row):
+        seen.append(len(row["reward"]))
+        return np.full(len(row["reward"]), 42.0, np.float32)
+
+    learner._td_errors = valued
+    learner.train()
+    changed = memory["td_error"][:100] != before
+    assert int(changed.sum()) == sum(seen) and 1 <= sum(seen) <= model.config.batch_size
+    assert (memory["td_error"][:100][changed] == 42.0).all()
+    assert (learner._last == 42.0).all()  # what was learned from

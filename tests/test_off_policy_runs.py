@@ -102,6 +102,15 @@ def test_checkpoints_and_evaluations_change_nothing(tmp_path):
     equal(often.get_parameters(), never.get_parameters())
 
 
+def kill_after_a_checkpoint(run, command):
+    process = subprocess.Popen([*COMMAND, *command], stderr=subprocess.DEVNULL)
+    while process.poll() is None and not run.checkpoint.exists():
+        time.sleep(0.005)
+    time.sleep(0.1)  # anywhere between checkpoints, or while writing one
+    os.kill(process.pid, signal.SIGKILL)
+    assert process.wait() == -signal.SIGKILL
+
+
 @pytest.mark.parametrize(
     ("algo", "options"), [("nntd3", ["--set", "lipschitz=auto"]), ("nnsac", [])]
 )
@@ -110,12 +119,7 @@ def test_a_killed_run_continues_to_the_same_numbers(tmp_path, algo, options):
     options = [*options, "--steps", "450", "--seed", "5", "--device", "cpu", "--eval-every", "200"]
     options += ["--eval-episodes", "2", "--checkpoint-every", "50", "--out", str(run.folder)]
     options += [word for name in SMALL for word in ("--set", f"{name}={SMALL[name]}")]
-    process = subprocess.Popen([*COMMAND, "train", algo, *options], stderr=subprocess.DEVNULL)
-    while process.poll() is None and not run.checkpoint.exists():
-        time.sleep(0.005)
-    time.sleep(0.1)  # anywhere between checkpoints, or while writing one
-    os.kill(process.pid, signal.SIGKILL)
-    assert process.wait() == -signal.SIGKILL
+    kill_after_a_checkpoint(run, ["train", algo, *options])
     wanted = run.settings()
     run.train(wanted)
     whole = Run(tmp_path / "whole")
@@ -192,7 +196,7 @@ def test_wrappers_of_the_preset_apply_in_training_and_afterwards(tmp_path):
 
 def test_steps_of_a_run_are_the_presets():
     found = [default_steps(algo, "default", "Pendulum-v1") for algo in ALGORITHMS]
-    assert found == [50_000] + [10_000] * 6
+    assert found == [50_000] + [10_000] * 6 + [50_000] * 5
 
 
 @pytest.mark.parametrize(
@@ -203,6 +207,13 @@ def test_steps_of_a_run_are_the_presets():
         (["td3", "--env", "CartPole-v1"], ["td3", "Discrete(2)"]),
         (["nntd3", "--set", "horizn=3"], ["horizn", "horizon"]),
         (["nntd3", "--set", "batch_size=0"], ["batch_size", "0"]),
+        (["dddqn", "--env", "Pendulum-v1"], ["dddqn", "finitely many", "Box"]),
+        (["ppo", "--preset", "paper"], ["ppo", "paper", "default"]),
+        (["ppo", "--set", "clip_range=wide"], ["clip_range", "wide"]),
+        (["dsac", "--set", "target_entropy=2.0"], ["target_entropy", "2.0"]),
+        (["nec", "--set", "horizn=3"], ["horizn", "horizon"]),
+        (["nec", "--set", "horizon=0"], ["horizon", "0"]),
+        (["nec", "--set", "policy_kwargs={delta: 0}"], ["delta", "0"]),
     ],
 )
 def test_mistakes_on_the_command_line_end_with_one_line(monkeypatch, capsys, arguments, words):

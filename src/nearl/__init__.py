@@ -13,17 +13,18 @@ from nearl.experience import Experience
 from nearl.graph import CandidateGraph, ContinuousGraph, NeighborGraph
 from nearl.memory import TransitionMemory, Transitions
 from nearl.metrics import ActionCode, Metric, PairwiseMetric, Standardized, WeightedL2
+from nearl.residual_graph import Targets
 from nearl.soft_config import SoftNNConfig
 from nearl.soft_update import SoftNN
 
 if TYPE_CHECKING:
-    from nearl.agents import NNAC, NNDDPG, NNSAC, NNTD3, accelerate, accelerated, plain
+    from nearl.agents import NNAC, NNDDPG, NNSAC, NNTD3, UCRLFA, accelerate, accelerated, plain
     from nearl.evaluation import evaluate
     from nearl.presets import preset
 
 __version__ = "0.1.0"
 
-_AGENTS = ("NNAC", "NNDDPG", "NNSAC", "NNTD3", "accelerate", "accelerated", "plain")
+_AGENTS = ("NNAC", "NNDDPG", "NNSAC", "NNTD3", "UCRLFA", "accelerate", "accelerated", "plain")
 _LATER = dict.fromkeys(_AGENTS, "nearl.agents")
 _LATER |= {"evaluate": "nearl.evaluation", "preset": "nearl.presets"}
 
@@ -39,6 +40,7 @@ __all__ = [
     "NNDDPG",
     "NNSAC",
     "NNTD3",
+    "UCRLFA",
     "ActionCode",
     "CandidateGraph",
     "ContinuousGraph",
@@ -51,6 +53,7 @@ __all__ = [
     "SoftNN",
     "SoftNNConfig",
     "Standardized",
+    "Targets",
     "TransitionMemory",
     "Transitions",
     "WeightedL2",

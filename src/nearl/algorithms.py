@@ -11,6 +11,7 @@ import torch
 from stable_baselines3.common.vec_env import VecEnv
 
 from nearl.presets import load_preset
+from nearl.presets.zoo import BASELINES, baseline_class
 
 CLASSES = {
     "nnac": "NNAC",
@@ -21,13 +22,13 @@ CLASSES = {
     "ddpg": "NNDDPG",
     "sac": "NNSAC",
 }
-ALGORITHMS = tuple(CLASSES)
+ALGORITHMS = (*CLASSES, *BASELINES)
 NNAC_STEPS = 50_000  # Appendix C.3
 
 
 def check_algorithm(algo: str) -> str:
     """``algo`` itself, if there is such an algorithm."""
-    if algo not in CLASSES:
+    if algo not in ALGORITHMS:
         raise ValueError(f"unknown algorithm {algo!r}; accepted: {', '.join(ALGORITHMS)}")
     return algo
 
@@ -45,12 +46,15 @@ def agent_class(algo: str) -> Any:
     """The class of an algorithm's agents."""
     from nearl import agents
 
-    return getattr(agents, CLASSES[check_algorithm(algo)])
+    if check_algorithm(algo) in BASELINES:
+        return baseline_class(algo)
+    return getattr(agents, CLASSES[algo])
 
 
 def default_env(algo: str) -> str:
     """A small task that the algorithm can learn."""
-    return "CartPole-v1" if check_algorithm(algo) == "nnac" else "Pendulum-v1"
+    discrete = ("nnac", *BASELINES)
+    return "CartPole-v1" if check_algorithm(algo) in discrete else "Pendulum-v1"
 
 
 def default_steps(algo: str, preset: str, env_id: str) -> int:
@@ -58,6 +62,21 @@ def default_steps(algo: str, preset: str, env_id: str) -> int:
     if check_algorithm(algo) == "nnac":
         return NNAC_STEPS
     return load_preset(algo, preset, env_id).n_timesteps
+
+
+def default_envs(algo: str, preset: str, env_id: str, settings: Mapping[str, Any]) -> int:
+    """How many environments the preset steps together."""
+    if check_algorithm(algo) not in BASELINES:
+        return 1
+    return load_preset(algo, preset, env_id, settings).n_envs
+
+
+def evaluates_anywhere(algo: str) -> bool:
+    """Whether evaluations come at exact steps, though a rollout is under way.
+
+    The policy does not change within a rollout, and those of baselines are long.
+    """
+    return algo in BASELINES
 
 
 def task_wrapper(
@@ -116,9 +135,15 @@ def load_checkpoint(agent: Any, path: Path) -> Callable[[], None]:
 
 def save_model(agent: Any, path: Path) -> None:
     """The agent's model file; it is written whole."""
-    agent.save(path)
+    from nearl.agents.files import write_whole
+
+    write_whole(path, ".zip", agent.save)
 
 
 def load_model(algo: str, path: Path) -> Any:
     """The agent in a model file; a damaged file is named."""
+    if algo in BASELINES:  # the others check it themselves
+        from nearl.agents.files import check_model
+
+        check_model(path, algo.upper())
     return agent_class(algo).load(path)

@@ -14,6 +14,8 @@ from rich.console import Console
 from tqdm import tqdm
 
 from nearl.cli_bench import bench_app
+from nearl.cli_inspect import inspect
+from nearl.cli_metric import metric_app
 from nearl.cli_population import population
 from nearl.cli_study import study_app
 
@@ -24,8 +26,10 @@ app = typer.Typer(
     pretty_exceptions_enable=False,
 )
 app.command("population")(population)
+app.command("inspect")(inspect)
 app.add_typer(bench_app, name="bench")
 app.add_typer(study_app, name="study")
+app.add_typer(metric_app, name="metric")
 console = Console(highlight=False)
 
 Folder = Annotated[Path, typer.Argument(help="Folder of a run made by `nearl train`.")]
@@ -62,10 +66,15 @@ def run_with_progress(settings: Any, out: Path) -> Any:
 
 @app.command()
 def train(
-    algo: Annotated[str, typer.Argument(help="nnac, nntd3, nnddpg, nnsac, td3, ddpg or sac.")],
+    algo: Annotated[
+        str,
+        typer.Argument(
+            help="nnac, nntd3, nnddpg, nnsac, td3, ddpg, sac; ppo, trpo, dddqn, dsac, nec."
+        ),
+    ],
     env: Annotated[
         str | None,
-        typer.Option(help="Gymnasium environment; default CartPole-v1 for nnac, or Pendulum-v1."),
+        typer.Option(help="Gymnasium environment; default CartPole-v1, or Pendulum-v1."),
     ] = None,
     steps: Annotated[
         int | None,
@@ -76,7 +85,8 @@ def train(
         str,
         typer.Option(
             help="default or paper; rollout (nnac only); authors (not for nnsac and sac). td3, "
-            "ddpg and sac have the settings of their NN versions, without the NN module."
+            "ddpg and sac have the settings of their NN versions, without the NN module. ppo, "
+            "trpo, dddqn, dsac and nec have only default."
         ),
     ] = "default",
     out: Annotated[
@@ -88,7 +98,9 @@ def train(
     eval_every: Annotated[int, typer.Option(help="Steps between evaluations.")] = 1000,
     eval_episodes: Annotated[int, typer.Option(help="Greedy episodes per evaluation.")] = 10,
     checkpoint_every: Annotated[int, typer.Option(help="Steps between checkpoints.")] = 5000,
-    n_envs: Annotated[int, typer.Option(help="Environments stepped together.")] = 1,
+    n_envs: Annotated[
+        int | None, typer.Option(help="Environments stepped together; default the preset's, or 1.")
+    ] = None,
     device: Annotated[str, typer.Option(help="auto, cpu or cuda; nnac runs on the CPU.")] = "auto",
 ) -> None:
     """Train an agent. The same command again continues an interrupted run."""

@@ -58,11 +58,14 @@ def bench_memory(json_: Json = False) -> None:
 
 
 @bench_app.command("train")
-def bench_train(json_: Json = False) -> None:
+def bench_train(
+    json_: Json = False,
+    only: Annotated[str, typer.Option(help="Cases whose names begin so: residual.")] = "",
+) -> None:
     """Time per training step with the soft NN update beside SB3's TD3, HalfCheetah-v5."""
     from nearl.bench import train
 
-    show(train.run(), json_, train.rows)
+    show(train.run(only=only), json_, train.rows)
 
 
 @bench_app.command("population")
@@ -71,3 +74,22 @@ def bench_population(json_: Json = False) -> None:
     from nearl.bench import population
 
     show(population.run(), json_, population.rows)
+
+
+@bench_app.command("ucrlfa")
+def bench_ucrlfa(
+    json_: Json = False,
+    python: Annotated[bool, typer.Option(help="Time the loops in plain Python too.")] = True,
+) -> None:
+    """UCRL-FA's update at 2,000 points against the plain triple loop."""
+    from nearl.bench import ucrlfa
+
+    show(ucrlfa.run(python=python), json_, ucrlfa.rows)
+
+
+@bench_app.command("pixels")
+def bench_pixels(json_: Json = False) -> None:
+    """Frames per second of CartPole's picture: Gymnasium beside the rasterizer."""
+    from nearl.bench import pixels
+
+    show(pixels.run(), json_, pixels.rows)

@@ -95,3 +95,151 @@ def study_pendulum(
             )
         low, high = pair["difference_interval"]
         console.print(f"  difference {pair['difference']:+.0f} ({low:+.0f} to {high:+.0f})")
+
+
+@study_app.command("regret")
+def study_regret(
+    out: Out = Path("runs/study-regret"),
+    results: Results = Path("results/regret"),
+    jobs: Jobs = 2,
+    seeds: Annotated[str, typer.Option(help="Seeds, e.g. 0-9 or 0,2,5-7.")] = "0-9",
+    quick: Annotated[
+        bool, typer.Option(help="A small version in its own folders, in a minute or two.")
+    ] = False,
+) -> None:
+    """UCRL-FA's regret per intrinsic and ambient dimension. Finished cells are skipped."""
+    from nearl.studies import regret
+
+    small: dict[str, int] = {"episodes": 100, "steps": 2000} if quick else {}
+    chosen = regret.make_cells(seeds=parse_seeds("0-2" if quick else seeds), **small)
+    if quick:
+        out, results = out / "quick", out / "quick" / "results"
+    with cells(sum(len(cell.seeds) for cell in chosen)) as done:
+        summary = regret.run(out, cells=chosen, jobs=jobs, results=results, on_cell=done)
+    for name, cell in summary["cells"].items():
+        low, high = cell["slope_interval"]
+        console.print(
+            f"{name}: slope {cell['slope']:.3f} ({low:.3f} to {high:.3f}), d/(d+1) "
+            f"{cell['reference_slope']:.3f}, regret {cell['regret']:.1f}"
+        )
+    console.print(f"results in {results}")
+
+
+@study_app.command("cartpole")
+def study_cartpole(
+    out: Out = Path("runs/study-cartpole"),
+    results: Results = Path("results/cartpole"),
+    jobs: Jobs = 2,
+    only: Annotated[
+        str, typer.Option(help="Only arms whose name begins with this: state, pixels, ablation.")
+    ] = "",
+    seeds: Annotated[str, typer.Option(help="Only these of the seeds, e.g. 0-4.")] = "0-9",
+    quick: Annotated[
+        bool, typer.Option("--quick", help="A minute's worth: one seed, 2,000 steps, to runs/.")
+    ] = False,
+) -> None:
+    """NNAC from numbers, projections and pixels beside DDDQN, TRPO, PPO, SAC and NEC."""
+    from dataclasses import replace
+
+    from nearl.studies import cartpole
+    from nearl.studies.cartpole_arms import make_arms
+
+    wanted, every = set(parse_seeds(seeds)), make_arms()
+    arms = tuple(
+        replace(arm, seeds=tuple(seed for seed in arm.seeds if seed in wanted))
+        for arm in every
+        if arm.name.startswith(only)
+    )
+    if quick:
+        arms, out, results = cartpole.quick(every), out / "quick", out / "quick" / "results"
+    arms = tuple(arm for arm in arms if arm.seeds)
+    if not arms:
+        names = ", ".join(arm.name for arm in every)
+        raise ValueError(f"no arm begins with {only!r} and has seeds {seeds}; arms: {names}")
+    with cells(sum(len(arm.seeds) for arm in arms)) as done:
+        summary = cartpole.run(out, arms=arms, jobs=jobs, results=results, on_cell=done)
+    for name, found in summary.items():
+        first, area = found["steps_to_solved"], found["area"]
+        console.print(
+            f"{name}: solved by {found['seeds_solved']}/{found['seeds']} seeds, steps "
+            f"{first['iqm']:.0f} ({first['interval'][0]:.0f} to {first['interval'][1]:.0f}), mean "
+            f"return {area['iqm']:.0f} ({area['interval'][0]:.0f} to {area['interval'][1]:.0f})"
+        )
+    console.print(f"results in {results}")
+
+
+@study_app.command("mujoco")
+def study_mujoco(
+    out: Out = Path("runs/study-mujoco"),
+    results: Results = Path("results/mujoco"),
+    minutes: Annotated[
+        float | None, typer.Option(help="Stop after so many minutes; the same command goes on.")
+    ] = None,
+    task: Annotated[str, typer.Option(help="Only this one: HalfCheetah, Hopper, ...")] = "",
+    preset: Annotated[str, typer.Option(help="Only paper, authors or authors-steps.")] = "",
+    version: Annotated[str, typer.Option(help="Of the tasks: v4 or v5.")] = "v4",
+    steps: Annotated[int, typer.Option(help="Steps of every member.")] = 1_000_000,
+    seeds: Annotated[str, typer.Option(help="Seeds; default 10 for paper, 5 for authors.")] = "",
+    block: Annotated[
+        int | None, typer.Option(help="Seeds in one population; default all of them.")
+    ] = None,
+    status: Annotated[bool, typer.Option("--status", help="Only say what is done.")] = False,
+    report: Annotated[
+        bool, typer.Option("--report", help="Train nothing; summary, table and figures only.")
+    ] = False,
+    quick: Annotated[
+        bool, typer.Option("--quick", help="A minute's worth: 600 steps, tiny networks, to runs/.")
+    ] = False,
+    device: Annotated[str, typer.Option(help="auto, cpu or cuda.")] = "auto",
+    threads: Annotated[
+        int | None, typer.Option(help="Threads that step simulations; default all cores.")
+    ] = None,
+    precision: Annotated[
+        str, typer.Option(help="Matrix products on a GPU: tf32 or fp32.")
+    ] = "tf32",
+    table: Annotated[bool, typer.Option(help="Show a live table, not a line each time.")] = True,
+    checkpoints: Annotated[
+        bool, typer.Option(help="Without them a population that is cut begins anew.")
+    ] = True,
+    checkpoint_minutes: Annotated[float, typer.Option(help="Minutes between checkpoints.")] = 10.0,
+) -> None:
+    """TD3, NNTD3, DDPG and NNDDPG on four MuJoCo tasks: one population after the other."""
+    if precision not in ("tf32", "fp32"):
+        raise ValueError(f"precision must be tf32 or fp32, got {precision!r}")
+    from nearl.studies import mujoco, mujoco_cells, mujoco_report
+
+    chosen = mujoco_cells.make_cells(
+        tasks=(task,) if task else mujoco_cells.TASKS,
+        presets=(preset,) if preset else mujoco_cells.PRESETS,
+        seeds=parse_seeds(seeds) if seeds else None,
+        block=block,
+        version=version,
+        steps=steps,
+    )
+    if quick:
+        chosen = mujoco_cells.quick(chosen)
+        out, results = out / "quick", out / "quick" / "results"
+    if status:
+        for cell, text in mujoco.status(out, chosen, results=results):
+            console.print(f"{cell.name}: {text}", soft_wrap=True)
+        return
+    if preset and (refusal := chosen[0].refusal()) is not None:
+        raise ValueError(
+            f"a population cannot follow preset {preset!r}: {refusal}. Preset authors-steps has "
+            "the authors' settings with one update and NN phase per step"
+        )
+    if not report:
+        mujoco.run(
+            out,
+            chosen,
+            results=results,
+            minutes=minutes,
+            device=device,
+            threads=threads,
+            tf32=precision == "tf32",
+            table=table,
+            checkpoints=checkpoints,
+            checkpoint_minutes=checkpoint_minutes,
+            on_cell=lambda cell, text: console.print(f"{cell.name}: {text}", soft_wrap=True),
+        )
+    console.print(mujoco_report.write(results, required=report))

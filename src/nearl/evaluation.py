@@ -16,6 +16,14 @@ class Predicts(Protocol):
     def predict(self, observation: Any, *, deterministic: bool = ...) -> tuple[Any, Any]: ...
 
 
+def carried(state: tuple[NDArray[Any], ...] | None, kept: list[bool]) -> dict[str, Any]:
+    """The state that ``predict`` returned, for the episodes that go on; nothing if there is none.
+
+    Its arrays have the episodes first. Agents without a state are asked without one.
+    """
+    return {} if state is None else {"state": tuple(part[kept] for part in state)}
+
+
 def evaluate(
     model: Predicts,
     env_id: str,
@@ -32,14 +40,17 @@ def evaluate(
     seeds = np.random.SeedSequence(seed).generate_state(episodes)
     obs = [env.reset(seed=int(s))[0] for env, s in zip(envs, seeds, strict=True)]
     returns = np.zeros(episodes)
-    running = list(range(episodes))
+    running, memory = list(range(episodes)), dict[str, Any]()
     while running:
-        actions, _ = model.predict(np.stack([obs[i] for i in running]), deterministic=True)
-        for i, action in zip(list(running), actions, strict=True):
+        rows = np.stack([obs[i] for i in running])
+        actions, state = model.predict(rows, deterministic=True, **memory)
+        asked = list(running)
+        for i, action in zip(asked, actions, strict=True):
             obs[i], reward, terminated, truncated, _ = envs[i].step(action)
             returns[i] += float(reward)
             if terminated or truncated:
                 running.remove(i)
+        memory = carried(state, [i in running for i in asked])
     for env in envs:
         env.close()
     return returns

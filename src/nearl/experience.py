@@ -10,10 +10,12 @@ import torch
 from numpy.typing import NDArray
 from torch import Tensor
 
+from nearl.encoded import Encoded
 from nearl.memory import TransitionMemory
 from nearl.metrics import Metric, Standardized, WeightedL2
 from nearl.neighbors import NeighborIndex, Neighbors, StoredKeys, TorchBruteForce, make_index
 from nearl.neighbors.base import ArrayIndex
+from nearl.whitened import Whitened
 
 KEY_BYTES = 64 * 2**20  # up to here keys are kept; beyond, they are made again when needed
 
@@ -29,7 +31,9 @@ class Keys:
     def __init__(self, memory: TransitionMemory, metric: Metric) -> None:
         self._memory, self._metric = memory, metric
         self._kept: StoredKeys | None = StoredKeys(metric.dim)
-        self.elementwise = isinstance(metric, WeightedL2 | Standardized)
+        self.elementwise = isinstance(metric, WeightedL2 | Standardized) and not isinstance(
+            metric, Whitened
+        )
 
     def take(self, slots: NDArray[np.int64]) -> NDArray[np.float32]:
         if self._kept is not None:
@@ -169,6 +173,14 @@ class Experience:
             keys: NDArray[np.float32] = self.metric.embed(obs, act)  # type: ignore[assignment, arg-type]
             return keys
         return self.metric.embed(torch.from_numpy(obs), torch.from_numpy(act)).detach().numpy()
+
+    def embed_each(self, obs: NDArray[Any], acts: NDArray[Any]) -> NDArray[np.float32]:
+        """Keys ``(n C, dim)`` of every one of n observations with every one of C actions."""
+        if isinstance(self.metric, Encoded):
+            keys = self.metric.embed_each(torch.from_numpy(obs), torch.from_numpy(acts))
+            return keys.flatten(0, 1).numpy()
+        actions = np.tile(acts, (len(obs), *(1,) * (acts.ndim - 1)))
+        return self.embed(np.repeat(obs, len(acts), 0), actions)
 
     def _all(self, slots: Tensor) -> Tensor:
         """Slots of a lockstep write, once per member."""

@@ -36,9 +36,10 @@ def initialize(net: nn.Sequential, init: Init, *, bound: float = 3e-3) -> None:
     """Uniform weights in +-``bound``: in the output layer, or in all as Appendix C.3 says."""
     if init not in ("all", "output"):
         raise ValueError(f"init must be 'all' or 'output', got {init!r}")
-    linear = linear_layers(net)
-    for layer in linear if init == "all" else linear[-1:]:
+    layers = [layer for layer in net if isinstance(layer, nn.Linear | nn.Conv2d)]
+    for layer in layers if init == "all" else layers[-1:]:
         nn.init.uniform_(layer.weight, -bound, bound)
+        assert layer.bias is not None
         nn.init.uniform_(layer.bias, -bound, bound)
 
 
@@ -78,25 +79,15 @@ class Normalizer(nn.Module):
         self.scale.copy_(scale)
 
 
-class CategoricalActor(nn.Module):
-    """Softmax over actions; ``squash`` puts a tanh before it, as in the paper."""
+class CategoricalPolicy(nn.Module):
+    """What every softmax policy does with its network; ``squash`` puts a tanh at the end."""
 
-    def __init__(
-        self,
-        obs_dim: int,
-        n_actions: int,
-        *,
-        hidden: Sequence[int] = (32,),
-        squash: bool = True,
-        init: Init = "output",
-    ) -> None:
-        super().__init__()
-        self.normalize = Normalizer(obs_dim)
-        self.net = mlp([obs_dim, *hidden, n_actions])
-        self.squash = squash
-        initialize(self.net, init)
+    normalize: nn.Module
+    net: nn.Sequential
+    squash: bool
 
     def logits(self, obs: Tensor, *, normalized: bool = False) -> Tensor:
+        """One number per action, ``(B, n_actions)``."""
         out: Tensor = self.net(obs if normalized else self.normalize(obs.flatten(1)))
         return out.tanh() if self.squash else out
 
@@ -122,6 +113,27 @@ class CategoricalActor(nn.Module):
 
     def sample(self, obs: Tensor, *, generator: torch.Generator | None = None) -> Tensor:
         return torch.multinomial(self.probabilities(obs), 1, generator=generator)[:, 0]
+
+
+class CategoricalActor(CategoricalPolicy):
+    """Softmax over actions; ``squash`` puts a tanh before it, as in the paper."""
+
+    normalize: Normalizer
+
+    def __init__(
+        self,
+        obs_dim: int,
+        n_actions: int,
+        *,
+        hidden: Sequence[int] = (32,),
+        squash: bool = True,
+        init: Init = "output",
+    ) -> None:
+        super().__init__()
+        self.normalize = Normalizer(obs_dim)
+        self.net = mlp([obs_dim, *hidden, n_actions])
+        self.squash = squash
+        initialize(self.net, init)
 
 
 class GaussianActor(nn.Module):

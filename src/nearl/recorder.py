@@ -11,7 +11,8 @@ class Recorder(BaseCallback):
     """Records when nothing is half done: after training, before the next environment step.
 
     ``evaluate`` and ``checkpoint`` are called once a multiple of their number of steps has been
-    passed, ``checkpoint`` also at the end; ``resume`` before the first step.
+    passed, ``checkpoint`` also at the end; ``resume`` before the first step. With ``anywhere``
+    evaluations do not wait for the end of a rollout.
     """
 
     def __init__(
@@ -23,16 +24,18 @@ class Recorder(BaseCallback):
         checkpoint_every: int,
         resume: Callable[[], None] = lambda: None,
         progress: Callable[[int], None] = lambda step: None,
+        anywhere: bool = False,
     ) -> None:
         super().__init__()
         self._evaluate, self._eval_every = evaluate, eval_every
         self._checkpoint, self._checkpoint_every = checkpoint, checkpoint_every
         self._resume: Callable[[], None] | None = resume
         self._progress = progress
-        self._seen = 0
+        self._anywhere = anywhere
+        self._seen = self._evaluated = 0  # steps at the last record, at the last evaluation
 
     def _on_training_start(self) -> None:
-        self._seen = self.model.num_timesteps
+        self._seen = self._evaluated = self.model.num_timesteps
 
     def _on_rollout_start(self) -> None:
         if self._resume is not None:
@@ -41,6 +44,10 @@ class Recorder(BaseCallback):
         self._record(over=False)
 
     def _on_step(self) -> bool:
+        if self._anywhere and passed(self._evaluated, self.model.num_timesteps, self._eval_every):
+            self._evaluated = self.model.num_timesteps
+            self._evaluate()
+            self._progress(self._evaluated)
         return True
 
     def _on_training_end(self) -> None:
@@ -49,7 +56,7 @@ class Recorder(BaseCallback):
     def _record(self, *, over: bool) -> None:
         before, now = self._seen, self.model.num_timesteps
         self._seen = now
-        if passed(before, now, self._eval_every):
+        if not self._anywhere and passed(before, now, self._eval_every):
             self._evaluate()
         if over or passed(before, now, self._checkpoint_every):
             self._checkpoint()

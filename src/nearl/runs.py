@@ -6,7 +6,7 @@ import csv
 import json
 import time
 from collections.abc import Callable
-from dataclasses import asdict, dataclass, field
+from dataclasses import asdict, dataclass, field, replace
 from pathlib import Path
 from typing import Any
 
@@ -19,6 +19,8 @@ from stable_baselines3.common.vec_env import DummyVecEnv
 
 from nearl.algorithms import (
     check_algorithm,
+    default_envs,
+    evaluates_anywhere,
     load_checkpoint,
     load_model,
     make_agent,
@@ -47,10 +49,13 @@ class RunSettings:
     eval_every: int = 1000
     eval_episodes: int = 10
     checkpoint_every: int = 5000
-    n_envs: int = 1
+    n_envs: int | None = None  # the preset's, mostly 1
     device: str = "auto"
 
     def __post_init__(self) -> None:
+        if self.n_envs is None:
+            envs = default_envs(self.algo, self.preset, self.env, self.settings)
+            object.__setattr__(self, "n_envs", envs)
         check_algorithm(self.algo)
         for name in ("steps", "eval_every", "eval_episodes", "checkpoint_every", "n_envs"):
             if getattr(self, name) < 1:
@@ -80,6 +85,15 @@ class Run:
         if not self.model_file.exists():
             raise FileNotFoundError(f"'{self.folder}' holds no trained model yet (model.zip)")
         return load_model(self.settings().algo, self.model_file)
+
+    def agent(self) -> Any:
+        """The agent with its memory and all else it goes on from, on the CPU, to look at."""
+        settings = replace(self.settings(), device="cpu")
+        if not self.checkpoint.exists():
+            raise FileNotFoundError(f"'{self.folder}' holds no checkpoint yet (checkpoint.pt)")
+        agent = self._agent(settings)
+        load_checkpoint(agent, self.checkpoint)
+        return agent
 
     def wrapper(
         self, settings: RunSettings | None = None
@@ -145,6 +159,7 @@ class Run:
             checkpoint_every=settings.checkpoint_every,
             resume=resume,
             progress=on_progress,
+            anywhere=evaluates_anywhere(settings.algo),
         )
         # One call, so that schedules see how far the whole run has come.
         missing = settings.steps - agent.num_timesteps
@@ -183,6 +198,7 @@ class Run:
 
     def _agent(self, settings: RunSettings) -> Any:
         """A fresh agent on environments whose state a checkpoint can hold."""
+        assert settings.n_envs is not None
         seeds = np.random.SeedSequence(settings.seed).generate_state(settings.n_envs)
         wrap = self.wrapper(settings)
 

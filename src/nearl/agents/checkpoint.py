@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import asdict
+from dataclasses import asdict, replace
 from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
@@ -34,8 +34,9 @@ def state_of(agent: NNAC) -> dict[str, Any]:
 
 def restore(agent: NNAC, state: Mapping[str, Any]) -> None:
     """Continue from ``state_of``; environments that are ``Replayable`` continue too."""
-    if state["config"] != asdict(agent.config):
-        different = [k for k, v in asdict(agent.config).items() if state["config"].get(k) != v]
+    # A setting that did not exist when the checkpoint was made had what is its default now.
+    made = asdict(replace(type(agent.config)(), **state["config"]))
+    if different := [k for k, v in asdict(agent.config).items() if made[k] != v]:
         raise ValueError(f"the checkpoint was made with other settings of {different}")
     agent.policy.load_state_dict(state["policy"])
     agent.policy.optimizer.load_state_dict(state["optimizer"])

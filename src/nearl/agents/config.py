@@ -23,7 +23,11 @@ class NNACConfig:
     terminal_reward: float | None = None  # replaces the reward of a terminating step
     buffer_size: int = 200_000
     # The metric
+    distance: Literal["l2", "siamese"] = "l2"  # between observations, or between learned features
+    metric_file: str | None = None  # of `nearl metric train`; None: the model that comes with nearl
+    sketch: int | None = None  # L2 is measured in a random projection to this many numbers
     standardize: bool = True
+    whiten: bool = False  # instead: in units that do not depend on the axes of observations
     obs_weight: float | None = None  # None: 1 / number of observations
     act_weight: float = 1.0
     one_hot: bool = True  # discrete actions; otherwise the action's index
@@ -32,6 +36,7 @@ class NNACConfig:
     horizon: int = 12  # H'
     branch: Literal["full", "root"] = "full"
     n_rollouts: int = 1
+    refresh_errors: bool = False  # a mini-batch is valued again before it is learned from
     # The graph (critic="graph")
     sweeps: int = 4
     candidates: int = 9  # per dimension of a box
@@ -77,6 +82,8 @@ class NNACConfig:
             "obs_weight": self.obs_weight is None or self.obs_weight >= 0,
             "lipschitz": self.lipschitz == "auto"
             or (isinstance(self.lipschitz, int | float) and self.lipschitz >= 0),
+            "distance": self.distance in ("l2", "siamese"),
+            "sketch": self.sketch is None or self.sketch >= 1,
             "critic": self.critic in ("rollout", "graph"),
             "error_scale": self.error_scale in ("none", "std", "rms"),
         }
@@ -85,16 +92,17 @@ class NNACConfig:
                 raise ValueError(f"{name} = {getattr(self, name)!r} is not accepted by NNAC")
 
 
-def presets() -> dict[str, dict[str, Any]]:
-    """All NNAC presets, as written in the YAML file."""
+def presets(env_id: str | None = None) -> dict[str, dict[str, Any]]:
+    """All NNAC presets as written in the YAML file, with what an environment adds to them."""
     text = resources.files("nearl.presets").joinpath("nnac.yaml").read_text()
     loaded: dict[str, dict[str, Any]] = yaml.safe_load(text)
-    return loaded
+    own = loaded.pop("environments").get(env_id or "", {})
+    return {name: settings | own.get(name, {}) for name, settings in loaded.items()}
 
 
-def make_config(preset: str, overrides: dict[str, Any]) -> NNACConfig:
+def make_config(preset: str, overrides: dict[str, Any], env_id: str | None = None) -> NNACConfig:
     """The preset with some settings replaced; unknown names are refused with the known ones."""
-    known = presets()
+    known = presets(env_id)
     if preset not in known:
         raise ValueError(f"unknown preset {preset!r}; accepted: {', '.join(known)}")
     names = {field.name for field in fields(NNACConfig)}

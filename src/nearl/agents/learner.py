@@ -19,9 +19,13 @@ from nearl.certified import host
 from nearl.experience import Experience
 from nearl.losses import move_average
 from nearl.metrics import Standardized
-from nearl.networks import CategoricalActor
+from nearl.networks import CategoricalActor, Normalizer
+from nearl.pixel_networks import PixelActor
 
 Row = dict[str, NDArray[Any]]  # obs, act, reward, next_obs, terminated, truncated, each (B, ...)
+
+
+FIT_AGAIN = 4  # times as many observations, when the scale of pixels is fitted again
 
 
 class Learner(ABC):
@@ -41,7 +45,9 @@ class Learner(ABC):
         self.updates = 0
         self._last: Any = None  # of the last training, for the log
         self._epoch = 0
-        self._compiled = CompiledSteps(policy) if config.compiled else None
+        self._fits = 0  # of a pixel policy's input
+        plain = not isinstance(policy.actor, PixelActor)
+        self._compiled = CompiledSteps(policy) if config.compiled and plain else None
         self._parameters = list(policy.actor.parameters())
         self._averages = list(policy.average.parameters())
         self._host_actor: HostActor | None = None
@@ -97,6 +103,9 @@ class Learner(ABC):
     def _normalize_input(self) -> None:
         """Give the actor's input the scale that the metric now uses; its function stays."""
         metric = self.experience.metric
+        if isinstance(self.policy.actor, PixelActor):
+            self._standardize_pixels()
+            return
         if self._epoch == self.experience.epoch or not isinstance(metric, Standardized):
             return
         self._epoch = self.experience.epoch
@@ -104,13 +113,29 @@ class Learner(ABC):
         scale = metric.variance[: metric.obs_dim].rsqrt()
         for actor in (self.policy.actor, self.policy.average):
             layer = actor.net[0]
-            assert isinstance(layer, nn.Linear)
+            assert isinstance(layer, nn.Linear) and isinstance(actor.normalize, Normalizer)
             moments = self.policy.optimizer.state.get(layer.weight)
             actor.normalize.change(layer, center, scale, moments)
 
+    def _standardize_pixels(self) -> None:
+        """Fit the input of a pixel policy when it first learns, and once more soon after."""
+        stored = len(self.experience)
+        due = self.config.learning_starts * (1, FIT_AGAIN)[min(self._fits, 1)]
+        if self._fits >= 2 or stored < due:
+            return
+        self._fits += 1
+        for actor in (self.policy.actor, self.policy.average):
+            assert isinstance(actor, PixelActor)
+            actor.normalize.fit(self.experience.memory["obs"])
+
     def state_dict(self) -> dict[str, Any]:
-        return {"updates": self.updates, "epoch": self._epoch == self.experience.epoch}
+        return {
+            "updates": self.updates,
+            "epoch": self._epoch == self.experience.epoch,
+            "fits": self._fits,
+        }
 
     def load_state_dict(self, state: Mapping[str, Any]) -> None:
         self.updates = state["updates"]
+        self._fits = state.get("fits", 0)
         self._epoch = self.experience.epoch if state["epoch"] else -1

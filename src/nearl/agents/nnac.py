@@ -24,7 +24,7 @@ from nearl.agents.graph_learner import GraphLearner
 from nearl.agents.learner import Learner, Row
 from nearl.agents.policy import ActorPolicy
 from nearl.agents.rollout_learner import RolloutLearner
-from nearl.agents.spaces import check_spaces, make_metric
+from nearl.agents.spaces import check_spaces, environment_name, make_metric
 from nearl.experience import Experience
 from nearl.memory import TransitionMemory
 from nearl.metrics import Metric
@@ -39,7 +39,10 @@ class NNAC(BaseAlgorithm):
     name to replace the preset's value. A ``metric`` of your own replaces the built-in one.
     """
 
-    policy_aliases: ClassVar[dict[str, type[BasePolicy]]] = {"MlpPolicy": ActorPolicy}
+    policy_aliases: ClassVar[dict[str, type[BasePolicy]]] = {
+        "MlpPolicy": ActorPolicy,
+        "CnnPolicy": ActorPolicy,  # what the policy is made of follows from the observations
+    }
     policy: ActorPolicy
 
     def __init__(
@@ -57,7 +60,7 @@ class NNAC(BaseAlgorithm):
         _init_setup_model: bool = True,
         **settings: Any,
     ) -> None:
-        self.preset, self.config = preset, make_config(preset, settings)
+        self.preset, self.config = preset, make_config(preset, settings, environment_name(env))
         self._trained_at = 0
         self._episode_infos: list[Any] = []  # of a checkpoint, until learning goes on
         self.metric = metric

@@ -1,4 +1,7 @@
-"""Everything that an off-policy agent of SB3's kind goes on from after an interruption."""
+"""Everything that an agent of SB3's kind goes on from after an interruption.
+
+An on-policy agent goes on from the beginning of a rollout, when its buffer is empty.
+"""
 
 from __future__ import annotations
 
@@ -28,6 +31,11 @@ PLAIN = (
 QUEUES = ("ep_info_buffer", "ep_success_buffer")
 
 
+def plain_names(agent: OffPolicyAlgorithm) -> tuple[str, ...]:
+    """Attributes to keep as they are: SB3's, and those that the agent's class adds."""
+    return (*PLAIN, *getattr(agent, "checkpoint_names", ()))
+
+
 def state_of(agent: OffPolicyAlgorithm) -> dict[str, Any]:
     """Everything that learning goes on from, between a training and the next step.
 
@@ -39,8 +47,8 @@ def state_of(agent: OffPolicyAlgorithm) -> dict[str, Any]:
     return {
         "parameters": agent.get_parameters(),
         "variables": {name: recursive_getattr(agent, name).detach() for name in variables},
-        "buffer": _buffer_state(agent),
-        "plain": {name: getattr(agent, name) for name in PLAIN},
+        "buffer": _buffer_state(agent) if hasattr(agent, "replay_buffer") else None,
+        "plain": {name: getattr(agent, name) for name in plain_names(agent)},
         "queues": {name: list(getattr(agent, name) or []) for name in QUEUES},
         "envs": env.env_method("replay_state") if env and replayable else None,
         "soft": agent.soft.state_dict() if hasattr(agent, "soft") else None,
@@ -56,7 +64,8 @@ def restore(agent: OffPolicyAlgorithm, state: Mapping[str, Any]) -> None:
     agent.set_parameters(state["parameters"], exact_match=True, device=agent.device)
     for name, value in state["variables"].items():
         recursive_getattr(agent, name).data.copy_(value)
-    _restore_buffer(agent, state["buffer"])
+    if state["buffer"] is not None:
+        _restore_buffer(agent, state["buffer"])
     for name, value in state["plain"].items():
         setattr(agent, name, deepcopy(value))
     for name, values in state["queues"].items():
@@ -129,7 +138,7 @@ def _restore_buffer(agent: OffPolicyAlgorithm, state: Mapping[str, Any]) -> None
 
 def _draws(agent: OffPolicyAlgorithm) -> dict[str, Any]:
     on_gpu = agent.device.type == "cuda"
-    exploration = getattr(getattr(agent.actor, "action_dist", None), "__dict__", {})
+    exploration = getattr(getattr(_actor(agent), "action_dist", None), "__dict__", {})
     return {
         "python": random.getstate(),
         "numpy": np.random.get_state(),  # noqa: NPY002
@@ -157,4 +166,8 @@ def restore_draws(agent: OffPolicyAlgorithm, state: Mapping[str, Any]) -> None:
     else:
         agent.action_noise = noise
     for name, value in state["exploration"].items():
-        setattr(agent.actor.action_dist, name, value.clone().to(agent.device))
+        setattr(_actor(agent).action_dist, name, value.clone().to(agent.device))
+
+
+def _actor(agent: OffPolicyAlgorithm) -> Any:
+    return getattr(agent, "actor", agent.policy)

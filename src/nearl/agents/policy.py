@@ -5,6 +5,7 @@ from __future__ import annotations
 import copy
 from typing import Any
 
+import numpy as np
 import torch
 from gymnasium import spaces
 from stable_baselines3.common.policies import BasePolicy
@@ -12,6 +13,12 @@ from stable_baselines3.common.type_aliases import Schedule
 from torch import Tensor
 
 from nearl.networks import CategoricalActor, GaussianActor
+from nearl.pixel_networks import PixelActor
+
+
+def is_picture(space: spaces.Space[Any]) -> bool:
+    """Whether observations are pictures ``(C, H, W)`` of bytes."""
+    return space.dtype == np.uint8 and space.shape is not None and len(space.shape) == 3
 
 
 class ActorPolicy(BasePolicy):
@@ -31,8 +38,16 @@ class ActorPolicy(BasePolicy):
         super().__init__(observation_space, action_space)
         assert isinstance(observation_space, spaces.Box)
         obs_dim = int(torch.tensor(observation_space.shape).prod())
-        self.actor: CategoricalActor | GaussianActor
-        if isinstance(action_space, spaces.Discrete):
+        self.actor: CategoricalActor | PixelActor | GaussianActor
+        if isinstance(action_space, spaces.Discrete) and is_picture(observation_space):
+            self.actor = PixelActor(
+                observation_space.shape,
+                int(action_space.n),
+                hidden=hidden,
+                squash=squash,
+                init=init,
+            )
+        elif isinstance(action_space, spaces.Discrete):
             self.actor = CategoricalActor(
                 obs_dim, int(action_space.n), hidden=hidden, squash=squash, init=init
             )

@@ -8,6 +8,7 @@ from typing import Any
 import numpy as np
 import torch
 from numpy.typing import NDArray
+from torch import Tensor
 
 from nearl.agents.learner import Learner, Row
 from nearl.agents.walk import walk
@@ -64,6 +65,13 @@ class RolloutLearner(Learner):
             after = np.where(row["terminated"], 0.0, after)
         return (row["reward"] + config.gamma * after - here).astype(np.float32)
 
+    def _refresh(self, slots: Tensor) -> None:
+        """Value stored transitions again, with the policy and the memory as they are now."""
+        memory = self.experience.memory
+        names = ("obs", "next_obs", "reward", "terminated")
+        row = {name: memory.column(name, slots).numpy() for name in names}
+        memory.write_td(slots, torch.from_numpy(self._td_errors(row)))
+
     def _walk(self, states: NDArray[Any], left: NDArray[np.int64]) -> NDArray[np.float64]:
         """Averaged rollouts of ``left`` steps by following kept neighbors."""
         assert self.graph is not None
@@ -95,6 +103,8 @@ class RolloutLearner(Learner):
         config, actor, memory = self.config, self.policy.actor, self.experience.memory
         shape = (config.gradient_steps, config.batch_size)
         slots = torch.randint(len(memory), shape, generator=self.generator)
+        if config.refresh_errors:
+            self._refresh(torch.unique(slots))
         obs, act, stored = (memory.column(name, slots) for name in ("obs", "act", "td_error"))
         errors = scaled_errors(stored, config.error_scale, clip=config.error_clip)
         if self._compiled is not None and isinstance(actor, CategoricalActor):

@@ -82,9 +82,7 @@ class CandidateGraph(NeighborGraph):
         """Find the lists of nodes from scratch."""
         count, width = len(nodes), len(self.candidates)
         k = min(self.neighbors, len(self.experience))
-        states = np.repeat(self.table.states(nodes), width, 0)
-        actions = np.tile(self._points, (count, *(1,) * (self._points.ndim - 1)))
-        keys = self.experience.embed(states, actions)  # (n C, dim)
+        keys = self.experience.embed_each(self.table.states(nodes), self._points)  # (n C, dim)
         squared, near = self.experience.search(keys, k)
         self._keys[nodes] = keys.reshape(count, width, -1)
         if k < self.neighbors:

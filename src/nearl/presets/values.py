@@ -17,7 +17,7 @@ NOISES = ("normal", "ornstein-uhlenbeck")
 
 @dataclass(frozen=True)
 class Linear:
-    """A learning rate that falls from ``start`` to 0 with the progress of training."""
+    """A value that falls from ``start`` to 0 with the progress of training."""
 
     start: float
 
@@ -27,12 +27,17 @@ class Linear:
 
 def learning_rate(value: Any) -> float | Linear:
     """A number, or ``lin_X`` for one that falls linearly from X to 0."""
+    return schedule(value, "learning_rate")
+
+
+def schedule(value: Any, name: str) -> float | Linear:
+    """The setting ``name``: a number, or ``lin_X`` for one that falls linearly from X to 0."""
     try:
         if isinstance(value, str) and value.startswith("lin_"):
             return Linear(float(value.removeprefix("lin_")))
         return float(value)
     except (TypeError, ValueError):
-        raise ValueError(f"learning_rate must be a number or 'lin_NUMBER', got {value!r}") from None
+        raise ValueError(f"{name} must be a number or 'lin_NUMBER', got {value!r}") from None
 
 
 def literal_dict(value: Any, name: str) -> dict[str, Any]:
@@ -65,6 +70,16 @@ def import_object(name: str) -> Any:
         return getattr(import_module(module), attribute)
     except (ImportError, AttributeError, ValueError) as error:
         raise ValueError(f"{name!r} cannot be imported: {error}") from error
+
+
+def imported_classes(given: dict[str, Any]) -> dict[str, Any]:
+    """``given`` with what is named under ``..._class`` and ``activation_fn`` imported."""
+    return {
+        name: import_object(value)
+        if isinstance(value, str) and name.endswith(("_class", "activation_fn"))
+        else value
+        for name, value in given.items()
+    }
 
 
 def env_wrappers(value: Any) -> tuple[tuple[Any, dict[str, Any]], ...]:

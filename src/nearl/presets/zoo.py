@@ -7,6 +7,7 @@ from collections.abc import Mapping
 from copy import deepcopy
 from dataclasses import dataclass, fields
 from importlib import resources
+from importlib.util import find_spec
 from typing import Any
 
 import gymnasium as gym
@@ -17,8 +18,9 @@ from nearl.presets.values import (
     action_noise,
     env_wrappers,
     import_object,
-    learning_rate,
+    imported_classes,
     literal_dict,
+    schedule,
 )
 from nearl.soft_config import SoftNNConfig
 
@@ -32,7 +34,17 @@ FOLDERS = {
     "sac": "nnsac",
 }
 BASES = {"nntd3": "TD3", "nnddpg": "DDPG", "nnsac": "SAC"}
+BASELINES = {  # others to compare with
+    "ppo": "stable_baselines3.PPO",
+    "trpo": "sb3_contrib.TRPO",
+    "dddqn": "nearl.baselines.DDDQN",
+    "dsac": "nearl.baselines.DSAC",
+    "nec": "nearl.baselines.NEC",
+}
+FOLDERS |= {name: name for name in BASELINES}
+DISCRETE = ("dddqn", "dsac", "nec")  # need finitely many actions
 ZOO = ("n_timesteps", "noise_type", "noise_std", "env_wrapper", "nn")  # not the constructor's
+ZOO_BASELINE = ("n_timesteps", "n_envs", "env_wrapper")
 RUN = ("self", "env", "seed", "device", "action_noise", "_init_setup_model")  # not a preset's
 SOFT = tuple(entry.name for entry in fields(SoftNNConfig))
 
@@ -45,6 +57,7 @@ class Preset:
     policy: Any  # a name that the agent knows, or a class
     kwargs: dict[str, Any]  # of the agent's constructor, ``nn`` included
     n_timesteps: int
+    n_envs: int = 1  # stepped together
     noise_type: str | None = None
     noise_std: float = 0.0
     env_wrappers: tuple[tuple[Any, dict[str, Any]], ...] = ()
@@ -57,6 +70,10 @@ class Preset:
 
     def constructor(self, action_space: spaces.Space[Any]) -> dict[str, Any]:
         """All arguments of the agent's constructor but the environment, seed and device."""
+        if self.algo in BASELINES:
+            if self.algo in DISCRETE and not isinstance(action_space, spaces.Discrete):
+                raise ValueError(f"{self.algo} needs finitely many actions, got {action_space}")
+            return {"policy": self.policy, **deepcopy(self.kwargs)}
         if not isinstance(action_space, spaces.Box):
             raise ValueError(f"{self.algo} needs actions from a box, got {action_space}")
         assert action_space.shape is not None
@@ -98,54 +115,78 @@ def load_preset(
             f"{', '.join(known)}. Preset 'default' takes any environment"
         )
     given = deepcopy(known.get(env_id, known.get("default", {})))
-    nn = dict(given.pop("nn", None) or {})
-    given |= {name: value for name, value in (changes or {}).items() if name not in SOFT}
-    soft = given.pop("nn", None) or {}
-    if not isinstance(soft, Mapping):
-        raise TypeError(f"nn must be a mapping of the NN module's settings, got {soft!r}")
-    soft = dict(soft)
-    soft |= {name: value for name, value in (changes or {}).items() if name in SOFT}
-    if not algo.startswith("nn"):
-        if soft.get("weight", 0) != 0:
-            raise ValueError(f"{algo} is nn{algo} with weight 0; use nn{algo} to change it")
-        soft["weight"] = 0.0
-    nn |= soft
+    if algo in BASELINES:
+        given |= changes or {}
+        module = {}
+    else:
+        module = {"nn": _module(algo, given, changes or {})}
     _check_names(algo, given)
-    SoftNNConfig.of(nn)  # refuses what it does not know
+    SoftNNConfig.of(module.get("nn", {}))  # refuses what it does not know
     policy = given.pop("policy")
-    if "learning_rate" in given:
-        given["learning_rate"] = learning_rate(given["learning_rate"])
+    for name in ("learning_rate", "clip_range"):
+        if name in given:
+            given[name] = schedule(given[name], name)
     if isinstance(given.get("train_freq"), list):
         given["train_freq"] = tuple(given["train_freq"])
     for name in ("policy_kwargs", "replay_buffer_kwargs"):
         if name in given:
-            given[name] = literal_dict(given[name], name)
+            given[name] = imported_classes(literal_dict(given[name], name))
     return Preset(
         algo=algo,
         policy=import_object(policy) if "." in policy else policy,
         n_timesteps=int(given.pop("n_timesteps")),
+        n_envs=int(given.pop("n_envs", 1)),
         noise_type=given.pop("noise_type", None),
         noise_std=float(given.pop("noise_std", 0.0)),
         env_wrappers=env_wrappers(given.pop("env_wrapper", None)),
-        kwargs={"nn": nn, **given},
+        kwargs={**module, **given},
     )
+
+
+def _module(algo: str, given: dict[str, Any], changes: Mapping[str, Any]) -> dict[str, Any]:
+    """Settings of the NN module; ``given`` gets the changes that are not the module's."""
+    nn = dict(given.pop("nn", None) or {})
+    given |= {name: value for name, value in changes.items() if name not in SOFT}
+    soft = given.pop("nn", None) or {}
+    if not isinstance(soft, Mapping):
+        raise TypeError(f"nn must be a mapping of the NN module's settings, got {soft!r}")
+    soft = dict(soft)
+    soft |= {name: value for name, value in changes.items() if name in SOFT}
+    if not algo.startswith("nn"):
+        if soft.get("weight", 0) != 0:
+            raise ValueError(f"{algo} is nn{algo} with weight 0; use nn{algo} to change it")
+        soft["weight"] = 0.0
+    return nn | soft
 
 
 def constructor_names(algo: str) -> set[str]:
     """Settings of the base algorithm's constructor that a preset may give."""
     import stable_baselines3
 
-    base = getattr(stable_baselines3, BASES[FOLDERS[algo]])
+    if algo in BASELINES:
+        base = baseline_class(algo)
+    else:
+        base = getattr(stable_baselines3, BASES[FOLDERS[algo]])
     return set(inspect.signature(base.__init__).parameters) - set(RUN)
 
 
+def baseline_class(algo: str) -> Any:
+    """The class of a baseline's agents."""
+    if algo == "trpo" and find_spec("sb3_contrib") is None:
+        raise ImportError(
+            "trpo is sb3-contrib's, which is not installed: pip install 'nearl[baselines]'"
+        )
+    return import_object(BASELINES[algo])
+
+
 def _check_names(algo: str, given: Mapping[str, Any]) -> None:
-    known = constructor_names(algo) | set(ZOO)
+    known = constructor_names(algo) | set(ZOO_BASELINE if algo in BASELINES else ZOO)
     unknown = [name for name in given if name not in known]
     if unknown:
+        module = "" if algo in BASELINES else f"; of the NN module: {', '.join(sorted(SOFT))}"
         raise TypeError(
             f"unknown setting {unknown[0]!r} of {algo}; settings of the algorithm: "
-            f"{', '.join(sorted(known))}; of the NN module: {', '.join(sorted(SOFT))}"
+            f"{', '.join(sorted(known))}{module}"
         )
     for name in ("batch_size", "buffer_size"):
         if name in given and not (isinstance(given[name], int) and given[name] >= 1):

@@ -2,11 +2,12 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from concurrent.futures import ProcessPoolExecutor, as_completed
 from dataclasses import dataclass
 from multiprocessing import get_context
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
@@ -28,6 +29,7 @@ class Arm:
     seeds: tuple[int, ...] = tuple(range(10))
     eval_every: int = 1000
     device: str = "auto"
+    settings: tuple[tuple[str, Any], ...] = ()  # replace the preset's
 
 
 def run_cell(arm: Arm, seed: int, folder: Path) -> None:
@@ -41,6 +43,7 @@ def run_cell(arm: Arm, seed: int, folder: Path) -> None:
         steps=arm.steps,
         seed=seed,
         preset=arm.preset,
+        settings=dict(arm.settings),
         eval_every=arm.eval_every,
         device=arm.device,
     )
@@ -55,12 +58,23 @@ def run_cells(
     on_cell: Callable[[str, int], None] = lambda name, seed: None,
 ) -> None:
     """Run what is missing; finished cells are skipped, cut ones continued."""
+    work = {
+        (arm.name, seed): (run_cell, arm, seed, cell_folder(out, arm, seed))
+        for arm in arms
+        for seed in arm.seeds
+    }
+    side_by_side(work, jobs=jobs, on_cell=on_cell)
+
+
+def side_by_side(
+    work: Mapping[tuple[str, int], tuple[Any, ...]],
+    *,
+    jobs: int,
+    on_cell: Callable[[str, int], None],
+) -> None:
+    """Call (function, *arguments) for every name and seed, in processes of their own."""
     with ProcessPoolExecutor(jobs, mp_context=get_context("spawn")) as pool:
-        waiting = {
-            pool.submit(run_cell, arm, seed, cell_folder(out, arm, seed)): (arm.name, seed)
-            for arm in arms
-            for seed in arm.seeds
-        }
+        waiting = {pool.submit(*call): cell for cell, call in work.items()}
         for done in as_completed(waiting):
             done.result()
             on_cell(*waiting[done])

@@ -31,13 +31,7 @@ def compare_curves(
     level: float | None = None,
 ) -> Path:
     """A panel per title with the mean over seeds and its 95 % interval of every arm in it."""
-    try:
-        import matplotlib
-
-        matplotlib.use("Agg")
-        import matplotlib.pyplot as plt
-    except ImportError as error:
-        raise ImportError(MISSING) from error
+    plt = pyplot()
     figure, grid = plt.subplots(
         1, len(panels), figsize=(4.2 * len(panels), 3.4), sharey=True, layout="constrained"
     )
@@ -55,6 +49,55 @@ def compare_curves(
     write_atomically(path, lambda file: figure.savefig(file, dpi=120, format="png"))
     plt.close(figure)
     return path
+
+
+def seed_curves(
+    arms: list[Curves], steps: list[NDArray[np.float64]], path: Path, *, title: str, level: float
+) -> Path:
+    """A small panel per arm: seeds as thin lines, their mean, and its 95 % interval as a band."""
+    plt = pyplot()
+    columns = min(4, len(arms))
+    rows = -(-len(arms) // columns)
+    figure, grid = plt.subplots(
+        rows,
+        columns,
+        figsize=(3.1 * columns, 2.5 * rows),
+        sharex=True,
+        sharey=True,
+        squeeze=False,
+        layout="constrained",
+    )
+    for axes in grid.flat[len(arms) :]:
+        axes.set_visible(False)
+    for i, (axes, arm, at) in enumerate(zip(grid.flat, arms, steps, strict=False)):
+        color = f"C{i}"
+        axes.plot(at, arm.values.T, color=color, linewidth=0.5, alpha=0.35)
+        low, high = interval(arm.values)
+        axes.fill_between(at, low, high, color=color, alpha=0.25, linewidth=0)
+        axes.plot(at, arm.values.mean(0), color=color, linewidth=1.6)
+        axes.axhline(level, color="gray", linewidth=0.8, linestyle="--")
+        axes.set_title(f"{arm.label} ({len(arm.values)} seeds)", fontsize=9)
+        axes.spines[["top", "right"]].set_visible(False)
+        axes.grid(alpha=0.25)
+    figure.supxlabel("environment steps", fontsize=9)
+    figure.supylabel("return of greedy episodes", fontsize=9)
+    figure.suptitle(f"{title}: seeds, mean and its 95 % interval", fontsize=11)
+    kind = path.suffix[1:]
+    write_atomically(path, lambda file: figure.savefig(file, dpi=120, format=kind))
+    plt.close(figure)
+    return path
+
+
+def pyplot() -> Any:
+    """matplotlib's pyplot, which draws to files only."""
+    try:
+        import matplotlib
+
+        matplotlib.use("Agg")
+        import matplotlib.pyplot as plt
+    except ImportError as error:
+        raise ImportError(MISSING) from error
+    return plt
 
 
 def _draw(axes: Any, arm: Curves, every: int) -> None:

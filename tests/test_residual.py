@@ -14,7 +14,17 @@ from nearl.experience import Experience
 from nearl.metrics import ActionCode, WeightedL2
 from nearl.networks import mlp
 from nearl.recent import RecentExperience
-from nearl.residual import Graph, Nodes, blended_target, gates, neighbor_weights, skill, skill_sums
+from nearl.residual import (
+    Graph,
+    Nodes,
+    SkillSums,
+    blended_target,
+    correlation,
+    gates,
+    neighbor_weights,
+    skill,
+    skill_sums,
+)
 from nearl.residual import sweep as swept
 from nearl.residual_graph import ResidualGraph, Targets
 
@@ -348,6 +358,7 @@ def test_the_skill_tells_predictable_residuals_from_noise(k):
     known = measured(smooth, **form)
     noise = measured(lambda obs, rng: rng.standard_normal(len(obs)), **form)
     assert known.skill.value > 0.9 and noise.skill.value < 0.15 * math.sqrt(k)
+    assert known.skill.correlation > 0.95 and abs(noise.skill.correlation) < 0.1
     plain = measured(smooth, residual_neighbors=k)
     for graph in (known, noise):
         np.testing.assert_allclose(
@@ -369,11 +380,15 @@ def test_the_skill_is_the_factor_of_least_squares():
     torch.manual_seed(0)
     own, predicted = torch.randn(2, 3, 400, dtype=torch.float64)
     own = own + torch.tensor([[0.2], [0.6], [-0.5]]) * predicted
-    found = skill(*skill_sums(own, predicted))
+    sums = skill_sums(own, predicted)
     for m in range(3):
         best = np.linalg.lstsq(predicted[m, :, None].numpy(), own[m].numpy(), rcond=None)[0]
-        assert float(found[m]) == pytest.approx(float(np.clip(best[0], 0, 1)))
-    assert float(skill(torch.zeros(()), torch.zeros(()))) == 1.0
+        assert float(skill(sums)[m]) == pytest.approx(float(np.clip(best[0], 0, 1)))
+        left = own[m] - best[0] * predicted[m]
+        explained = 1 - float(left.square().sum() / own[m].square().sum())
+        assert float(correlation(sums)[m]) ** 2 == pytest.approx(explained)
+        assert np.sign(float(correlation(sums)[m])) == np.sign(best[0])
+    assert float(skill(SkillSums(*torch.zeros(3)))) == 1.0
 
 
 # -- mistakes ------------------------------------------------------------------------------------

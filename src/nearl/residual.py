@@ -115,20 +115,38 @@ def blended_target(
     return shifted, gamma * (1.0 - gate)
 
 
-def skill_sums(own: Tensor, predicted: Tensor) -> tuple[Tensor, Tensor]:
-    """Sums over the last axis of ``own * predicted`` and of ``predicted^2``.
+class SkillSums(NamedTuple):
+    """Sums over transitions of their own residuals, predicted ones and both, ``(...)``."""
 
-    Their ratio is the factor that makes the predictions of the residuals best in least squares:
-    1 where neighbors have the same residual, 0 where they know nothing about it.
+    product: Tensor
+    predicted: Tensor  # squared
+    own: Tensor  # squared
+
+
+def skill_sums(own: Tensor, predicted: Tensor) -> SkillSums:
+    """What ``skill`` and ``correlation`` are made of, from residuals ``(..., n)``."""
+    products = ((own * predicted), predicted.square(), own.square())
+    return SkillSums(*(product.sum(-1) for product in products))
+
+
+def skill(sums: SkillSums) -> Tensor:
+    """The factor that makes predictions of residuals best in least squares, within 0 and 1.
+
+    1 where neighbors have the same residual, 0 where they know nothing about it; 1 as long as
+    nothing was predicted.
     """
-    return (own * predicted).sum(-1), predicted.square().sum(-1)
+    return _ratio(sums.product, sums.predicted).clamp(0.0, 1.0)
 
 
-def skill(product: Tensor, square: Tensor) -> Tensor:
-    """The ratio of ``skill_sums``, within 0 and 1; 1 as long as nothing was predicted."""
-    known = square > 0
-    ratio = product / torch.where(known, square, torch.ones_like(square))
-    return torch.where(known, ratio, torch.ones_like(ratio)).clamp(0.0, 1.0)
+def correlation(sums: SkillSums) -> Tensor:
+    """The correlation (about 0, not about the means) of residuals with their predictions."""
+    return _ratio(sums.product, (sums.predicted * sums.own).sqrt())
+
+
+def _ratio(part: Tensor, whole: Tensor) -> Tensor:
+    known = whole > 0
+    one = torch.ones_like(whole)
+    return torch.where(known, part / torch.where(known, whole, one), one)
 
 
 def _over_neighbors(number: Number) -> Number:

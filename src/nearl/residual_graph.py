@@ -209,6 +209,7 @@ class ResidualGraph:
         gap = self._expected[slots] - self._values[slots]
         return {
             "residual_skill": self.skill.value,
+            "residual_correlation": self.skill.correlation,
             "gate": float(self._gates[slots].mean()) if some else 0.0,
             "residual_std": float(gap.std()) if some else 0.0,
             "successor_distance": float(self._far[slots].mean()) if some else 0.0,

@@ -8,7 +8,16 @@ from numpy.typing import NDArray
 from torch import Tensor
 
 from nearl.experience import Experience
-from nearl.residual import Graph, from_neighbors, gates, neighbor_weights, skill, skill_sums
+from nearl.residual import (
+    Graph,
+    SkillSums,
+    correlation,
+    from_neighbors,
+    gates,
+    neighbor_weights,
+    skill,
+    skill_sums,
+)
 from nearl.soft_config import SoftNNConfig
 
 PROBES = 256  # transitions whose residuals are predicted in one measurement
@@ -26,12 +35,17 @@ class ResidualSkill:
 
     def __init__(self, experience: Experience, config: SoftNNConfig, *, seed: int = 0) -> None:
         self.experience, self.config, self.seed = experience, config, seed
-        self.sums = torch.zeros(2)
+        self.sums = torch.zeros(3)
 
     @property
     def value(self) -> float:
         """1 as long as nothing was measured."""
-        return float(skill(self.sums[0], self.sums[1]))
+        return float(skill(SkillSums(*self.sums)))
+
+    @property
+    def correlation(self) -> float:
+        """Of residuals with their predictions; 1 as long as nothing was measured."""
+        return float(correlation(SkillSums(*self.sums)))
 
     def measure(self, slots: NDArray[np.int64], own: Tensor, number: int) -> None:
         """Take in residuals ``own (n,)`` of all ``slots`` in the graph, oldest first.

@@ -315,6 +315,7 @@ def test_state_comes_back_with_metrics_weights_and_keys():
         ({"policy_noise": 0.1}, "policy_noise=0"),
         ({"lipschitz": "auto"}, "L as a number, got 'auto'"),
         ({"per_episode": (64, 4)}, "per_episode"),
+        ({"form": "residual"}, "form='td', got 'residual' for member 1"),
     ],
 )
 def test_settings_that_a_population_cannot_follow_are_named(changes, message):

@@ -240,11 +240,12 @@ def check(configs: Sequence[SoftNNConfig], members: int) -> None:
     for i, config in enumerate(configs):
         if config.weight == 0:
             continue
-        for name, wanted in (("neighbors", 1), ("policy_noise", 0), ("per_episode", None)):
+        limits = (("form", "td"), ("neighbors", 1), ("policy_noise", 0), ("per_episode", None))
+        for name, wanted in limits:
             if getattr(config, name) != wanted:
                 raise ValueError(
-                    f"a population needs {name}={wanted}, got {getattr(config, name)!r} for member "
-                    f"{i}: train it as one agent of nearl.agents"
+                    f"a population needs {name}={wanted!r}, got {getattr(config, name)!r} for "
+                    f"member {i}: train it as one agent of nearl.agents"
                 )
         if isinstance(config.lipschitz, str):
             raise ValueError(

@@ -15,7 +15,7 @@ from nearl.bench import pixels
 from nearl.envs import registration
 from nearl.envs.cartpole_projected import orthonormal
 from nearl.envs.frames import BEYOND, FRAME, TOP, WINDOW, Camera, crop, to_gray
-from nearl.envs.rasterizer import picture
+from nearl.envs.rasterizer import COLORS, HEIGHT, WIDTH, draw, picture
 
 IDS = [name for name in registration.ENVIRONMENTS if "CartPole" in name]
 
@@ -126,6 +126,15 @@ def test_a_hanging_pole_is_drawn_too(theta):
     state = np.array([0.4, 0.0, theta, 0.0])
     apart = np.abs(Camera().frame(0.4, theta).astype(int) - to_gray(picture(state)))
     assert apart.max() <= 1  # colors are blended before or after they are made gray
+
+
+@settings(deadline=None, max_examples=60)
+@given(st.floats(-4, 4), st.floats(-4, 4))
+def test_nothing_is_drawn_beside_the_canvas(x, theta):
+    around = np.full((HEIGHT + 300, WIDTH, 3), 7, np.uint8)
+    around[150:-150] = 255
+    draw(around[150:-150], COLORS, x, theta)
+    assert (around[:150] == 7).all() and (around[-150:] == 7).all()
 
 
 @pytest.mark.parametrize("x", [0.0, 0.31, -1.7, 2.4, -2.55])

@@ -100,8 +100,8 @@ def smooth_line(canvas, color, x0, y0, x1, y1):  # type: ignore[no-untyped-def]
 
 @njit(cache=True)
 def fill(canvas, color, columns, heights):  # type: ignore[no-untyped-def]
-    """The inside of a convex polygon, row by row between its edges."""
-    for y in range(heights.min(), heights.max() + 1):
+    """The inside of a convex polygon on the canvas, row by row between its edges."""
+    for y in range(max(heights.min(), 0), min(heights.max() + 1, HEIGHT)):
         left, right = 1 << 40, -(1 << 40)
         for i in range(4):
             j = (i + 1) % 4

@@ -23,7 +23,7 @@ pytestmark = [
 OBS, ACT = 7, 3
 
 
-def learners(net=(40, 30), learning_starts=5):
+def learners(net=(40, 30), learning_starts=5, n_steps=1):
     """The same members with and without kernels, their snapshots unlike their actors."""
     settings = [
         MemberSettings(
@@ -33,6 +33,7 @@ def learners(net=(40, 30), learning_starts=5):
             batch_size=40,
             learning_starts=learning_starts,
             noise_std=0.2 * (seed + 1),
+            n_steps=1 if seed else n_steps,
         )
         for seed in range(3)
     ]
@@ -76,11 +77,12 @@ def test_a_diverged_network_stands_still_alone():
     assert (acts[1][1] == 0).all() and (acts[1][2] != 0).all()
 
 
+@pytest.mark.parametrize("n_steps", [1, 4])
 @pytest.mark.parametrize("clock", [1, 7, 30, 200])
-def test_batches_are_torchs_to_the_bit(clock):
+def test_batches_are_torchs_to_the_bit(clock, n_steps):
     from nearl.population.fused_sample import sample
 
-    learner = learners()[1]
+    learner = learners(n_steps=n_steps)[1]
     learner.memory.data.normal_()
     learner.clock.fill_(clock)
     learner.reach(clock)

@@ -12,7 +12,7 @@ import torch
 from nearl import SoftNNConfig
 from nearl.population import MemberSettings
 from nearl.population.learner import Learner
-from nearl.population.soft import module_of
+from nearl.population.modules import module_of
 from nearl.population.walks import Walks
 
 pytest.importorskip("triton")

@@ -250,7 +250,8 @@ def test_bad_settings_are_named(changes, message):
         ("authors", "Hopper-v4", {}, "one update per step"),
         ("default", "MountainCarContinuous-v0", {}, "set noise_type=normal"),
         ("default", "Hopper-v4", {"learning_rate": "lin_1e-3"}, "learning_rate must be a number"),
-        ("default", "Hopper-v4", {"n_steps": 3}, "no setting n_steps"),
+        ("default", "Hopper-v4", {"n_steps": 3}, "n_steps=3 is for td3 and ddpg"),
+        ("default", "Hopper-v4", {"optimize_memory_usage": True}, "no setting optimize"),
         ("default", "Hopper-v4", {"policy": "CnnPolicy"}, "policy must be"),
         (
             "default",

@@ -23,6 +23,7 @@ MODULE = {"weight": 0.5, "lipschitz": 1.0, "horizon": 3, "grad_clip": 10.0}
 PLAIN = [member("td3", 0), member("ddpg", 1), member("td3", 2, policy_delay=3, tau=0.05)]
 MIXED = [
     *PLAIN,
+    member("td3", 5, n_steps=3),
     member("nntd3", 3, nn=MODULE | {"refresh": "step", "cutoff": 200, "tau_nn": 0.2}),
     member("nnddpg", 4, nn=MODULE | {"refresh": "batch", "cutoff": 150}),
 ]

@@ -11,9 +11,10 @@ from nearl.metrics import Standardized, WeightedL2
 from nearl.neighbors import BruteForce
 from nearl.population import MemberSettings
 from nearl.population.learner import Learner
+from nearl.population.modules import module_of
 from nearl.population.neighbors import PopulationNeighbors, search_torch
 from nearl.population.ring import Ring
-from nearl.population.soft import PopulationSoft, module_of
+from nearl.population.soft import PopulationSoft
 from nearl.population.targets import combined
 from nearl.population.walks import distinct
 from nearl.population.weights import PopulationWeights

@@ -69,11 +69,22 @@ def bench_train(
 
 
 @bench_app.command("population")
-def bench_population(json_: Json = False) -> None:
+def bench_population(
+    members: Annotated[
+        str, typer.Option(help="Sizes of populations; default 20,80 on a GPU and 5 on a CPU.")
+    ] = "",
+    json_: Json = False,
+) -> None:
     """Agent steps per second of populations beside SB3's TD3, with and without the NN phase."""
     from nearl.bench import population
 
-    show(population.run(), json_, population.rows)
+    try:
+        sizes = tuple(int(text) for text in members.split(",")) if members else None
+        if sizes is not None and min(sizes) < 1:
+            raise ValueError(members)
+    except ValueError:
+        raise ValueError(f"--members takes sizes such as 20,80; got {members!r}") from None
+    show(population.run(sizes=sizes), json_, population.rows)
 
 
 @bench_app.command("ucrlfa")

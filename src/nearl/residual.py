@@ -115,6 +115,14 @@ def blended_target(
     return shifted, gamma * (1.0 - gate)
 
 
+def predicted_residuals(
+    graph: Graph, own: Tensor, width: Number, background: Number | None = None
+) -> Tensor:
+    """What neighbors say of residuals: means of theirs, ``own (..., N)``, times a gate of 1."""
+    weights = neighbor_weights(graph.distances, width)
+    return from_neighbors(graph, weights, own) * gates(weights, 1.0, background)
+
+
 class SkillSums(NamedTuple):
     """Sums over transitions of their own residuals, predicted ones and both, ``(...)``."""
 

@@ -141,13 +141,9 @@ class ResidualGraph:
 
     def _due(self, slots: Ints, written: Ints) -> Ints:
         """Slots to visit."""
-        visited, limit = self._visited[slots], self.config.refresh_nodes
-        new = visited <= written
-        self._certified.forget(slots[new])
-        if limit is None or len(slots) <= limit:
-            return slots
-        order = np.argsort(np.where(new, 0, visited), kind="stable")
-        return np.sort(slots[order[: max(limit, int(new.sum()))]])
+        visited = self._visited[slots]
+        self._certified.forget(slots[visited <= written])
+        return slots[due_first(visited, written, self.config.refresh_nodes)]
 
     def _visit(self, slots: Ints) -> None:
         keys = np.empty((len(slots), self.experience.metric.dim), np.float32)
@@ -241,3 +237,16 @@ class ResidualGraph:
 
 
 COLUMNS = ("_visited", "_values", "_q", "_near", "_far", "_expected", "_gates")
+
+
+def due_first(visited: Ints, written: Ints, limit: int | None) -> Ints:
+    """Places of the nodes that a refresh visits: the new ones, then the longest unvisited.
+
+    Nodes are the oldest first; ``written`` is their number, ``visited`` how many transitions had
+    been stored at their last visit, which a new one has not had.
+    """
+    if limit is None or len(visited) <= limit:
+        return np.arange(len(visited))
+    new = visited <= written
+    order = np.argsort(np.where(new, 0, visited), kind="stable")
+    return np.sort(order[: max(limit, int(new.sum()))])

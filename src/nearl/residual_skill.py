@@ -12,9 +12,7 @@ from nearl.residual import (
     Graph,
     SkillSums,
     correlation,
-    from_neighbors,
-    gates,
-    neighbor_weights,
+    predicted_residuals,
     skill,
     skill_sums,
 )
@@ -55,19 +53,21 @@ class ResidualSkill:
         config, k, memory = self.config, self.config.residual_neighbors, self.experience.memory
         if len(slots) <= k:
             return
-        draws = np.random.default_rng((self.seed, number))
-        chosen = np.sort(draws.choice(len(slots), min(PROBES, len(slots)), replace=False))
-        probes = slots[chosen]
-        keys = self.experience.embed(memory.array("obs")[probes], memory.array("act")[probes])
+        chosen = probes(self.seed, number, len(slots))
+        probed = slots[chosen]
+        keys = self.experience.embed(memory.array("obs")[probed], memory.array("act")[probed])
         squared, near = self.experience.search(keys, k + 1)  # (n, k + 1)
-        itself = near == probes[:, None]
+        itself = near == probed[:, None]
         itself[~itself.any(1), -1] = True  # as near as k others, it may not be among them
         far = np.sqrt(squared[~itself].reshape(-1, k) / self.experience.metric.dim)
         place = (near[~itself].reshape(-1, k) - slots[0]) % memory.capacity
         graph = Graph(torch.from_numpy(place), torch.from_numpy(far.astype(np.float32)))
-        weights = neighbor_weights(graph.distances, config.gate_width)
-        predicted = from_neighbors(graph, weights, own) * gates(
-            weights, 1.0, config.gate_background
-        )
+        predicted = predicted_residuals(graph, own, config.gate_width, config.gate_background)
         sums = skill_sums(own[torch.from_numpy(chosen)], predicted)
         self.sums = KEEP * self.sums + torch.stack(sums)
+
+
+def probes(seed: int, number: int, size: int) -> NDArray[np.int64]:
+    """Which of ``size`` transitions measurement ``number`` looks at, ascending."""
+    draws = np.random.default_rng((seed, number))
+    return np.sort(draws.choice(size, min(PROBES, size), replace=False))

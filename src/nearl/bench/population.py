@@ -32,8 +32,12 @@ def run(
     stored: tuple[int, ...] | None = None,
     device: str = "auto",
     evaluate: bool | None = None,
+    refresh_every: int | None = None,
 ) -> dict[str, Any]:
-    """One row per size; on a GPU over ``steps`` beside which 5 episodes are evaluated."""
+    """One row per size; on a GPU over ``steps`` beside which 5 episodes are evaluated.
+
+    ``refresh_every`` is that of residual graphs, if not their preset's.
+    """
     gpu = device == "cuda" or (device == "auto" and torch.cuda.is_available())
     if not gpu:
         torch.set_num_threads(os.cpu_count() or 1)
@@ -48,6 +52,7 @@ def run(
     for size in sizes:
         plain = trained(members("td3", size, WARM), steps, device, evaluate=evaluate)
         rows: dict[str, list[float]] = {"step": [], "batch": []}
+        graphs: list[float] = []
         some = max(100, steps // 25) if gpu else max(20, steps // 5)
         for moment in moments(size, stored, device):
             many = moment.rows.shape[1]
@@ -55,6 +60,11 @@ def run(
             for refresh, ratios in rows.items():
                 with_module = members("nntd3", size, many, refresh=refresh)
                 ratios.append(trained(with_module, some, device, moment=moment) / base)
+            period = {} if refresh_every is None else {"refresh_every": refresh_every}
+            with_graph = members("nntd3", size, many, preset="residual", **period)
+            every = with_graph[0].nn.refresh_every
+            whole = -(-some // every) * every  # as many refreshes as in the long run
+            graphs.append(trained(with_graph, whole, device, moment=moment) / base)
         flops = size * update_flops()
         runs.append(
             {
@@ -64,6 +74,7 @@ def run(
                 "ratio": size / plain / peer,
                 "nn_step_ratio": max(rows["step"]),
                 "nn_batch_ratio": max(rows["batch"]),
+                "nn_residual_ratio": max(graphs),
                 "us_per_step": 1e6 * plain,
                 "floor_matrix_us": 1e6 * flops / rate,
                 "floor_physics_us": 1e6 * physics(size),
@@ -79,9 +90,11 @@ def run(
     }
 
 
-def members(algo: str, size: int, warm_up: int, **nn: Any) -> list[MemberSettings]:
-    """The paper's settings, the module on for as long as it takes."""
-    first = settings_from_preset(algo, "paper", ENV)
+def members(
+    algo: str, size: int, warm_up: int, *, preset: str = "paper", **nn: Any
+) -> list[MemberSettings]:
+    """The preset's settings, the module on for as long as it takes."""
+    first = settings_from_preset(algo, preset, ENV)
     if nn:
         first = replace(first, nn=SoftNNConfig.of(first.nn, cutoff=None, **nn))
     first = replace(first, learning_starts=warm_up, buffer_size=100_000)
@@ -234,7 +247,7 @@ def _wait(device: str) -> None:
 def rows(result: dict[str, Any]) -> Table:
     table = Table(title=f"populations on {result['env']}, {result['device']}")
     names = ("members", "agent steps/s", "SB3 TD3", "ratio", "us/step", "matrix floor", "physics")
-    for name in (*names, "NN per step", "NN per batch"):
+    for name in (*names, "NN per step", "NN per batch", "residual"):
         table.add_column(name, justify="right")
     for row in result["runs"]:
         table.add_row(
@@ -247,5 +260,6 @@ def rows(result: dict[str, Any]) -> Table:
             f"{row['floor_physics_us']:.0f}",
             f"{row['nn_step_ratio']:.2f}x",
             f"{row['nn_batch_ratio']:.2f}x",
+            f"{row['nn_residual_ratio']:.2f}x",
         )
     return table

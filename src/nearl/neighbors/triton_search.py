@@ -55,6 +55,28 @@ def search_triton(
     rest is answered with zeros. Both are integers on the device, read when the kernels run.
     """
     members, wanted, width = queries.shape
+    if rows is None:
+        rows = torch.full((members,), wanted, device=queries.device)
+    floors, keep, padded = tile_floors(queries, keys, count, rows, precision=precision)
+    distances = torch.empty((members, wanted), device=queries.device)
+    slots = torch.empty((members, wanted), dtype=torch.int64, device=queries.device)
+    _winners[(wanted, members)](
+        queries, keys, count, rows, floors, distances, slots, wanted, keys.shape[1],
+        floors.shape[2], W=width, PADDED=padded, TILE=TILE, CHUNK=CHUNK, KEEP=keep,
+        SLACK=1.0 + (width + 8) * 2.0**-22,
+        num_warps=4, enable_fp_fusion=False,
+    )  # fmt: skip
+    return distances, slots
+
+
+def tile_floors(
+    queries: Tensor, keys: Tensor, count: Tensor, rows: Tensor, *, precision: Precision
+) -> tuple[Tensor, float, int]:
+    """Floors (P, Q, tiles) of every query and tile, 1 - c of the bound, and the padded width.
+
+    Arguments are those of ``search_triton``; floors are of tiles that hold stored points alone.
+    """
+    members, wanted, width = queries.shape
     capacity = keys.shape[1]
     if keys.shape != (members, capacity, width) or width % 8:
         raise ValueError(
@@ -63,8 +85,6 @@ def search_triton(
         )
     if not (queries.is_contiguous() and keys.is_contiguous()):
         raise ValueError("queries and keys must be contiguous")
-    if rows is None:
-        rows = torch.full((members,), wanted, device=queries.device)
     tiles = triton.cdiv(capacity, TILE)
     block = 64 if wanted > 32 else 32 if wanted > 16 else 16
     blocks = triton.cdiv(wanted, block)
@@ -73,20 +93,12 @@ def search_triton(
     padded = max(16, triton.next_power_of_2(width))  # what a block of numbers must be
     keep = 1.0 - error_bound(precision, width)
     floors = torch.empty((members, wanted, tiles), device=queries.device)
-    distances = torch.empty((members, wanted), device=queries.device)
-    slots = torch.empty((members, wanted), dtype=torch.int64, device=queries.device)
     _floors[(blocks, splits, members)](
         queries, keys, count, rows, floors, wanted, capacity, tiles, splits,
         W=width, PADDED=padded, BLOCK=block, TILE=TILE, KEEP=keep, PRECISION=precision,
         num_warps=4,
     )  # fmt: skip
-    _winners[(wanted, members)](
-        queries, keys, count, rows, floors, distances, slots, wanted, capacity, tiles,
-        W=width, PADDED=padded, TILE=TILE, CHUNK=CHUNK, KEEP=keep,
-        SLACK=1.0 + (width + 8) * 2.0**-22,
-        num_warps=4, enable_fp_fusion=False,
-    )  # fmt: skip
-    return distances, slots
+    return floors, keep, padded
 
 
 @triton.jit
@@ -189,6 +201,20 @@ def _measured(  # type: ignore[no-untyped-def]
     measured in float64, in the order of the definition.
     """
     n = tile * TILE + tl.arange(0, TILE)
+    rough = rough_squares(q, base, n, stored, W, PADDED)
+    near = rough <= tl.min(rough, axis=0) * SLACK + 1e-30
+    near = near & (n < stored)
+    total = canonical_squares(query, base, n, near, W, TILE)
+    square = tl.min(total, axis=0)
+    at = tl.min(tl.where(total == square, n, 2147483647), axis=0)
+    return square, at
+
+
+@triton.jit
+def rough_squares(  # type: ignore[no-untyped-def]
+    q, base, n, stored, W: tl.constexpr, PADDED: tl.constexpr
+):
+    """Squared distances of points n (TILE,) by direct differences in float32; infinite beyond."""
     d = tl.arange(0, PADDED)
     x = tl.load(
         base + n[:, None] * W + d[None, :],
@@ -196,15 +222,17 @@ def _measured(  # type: ignore[no-untyped-def]
         other=0.0,
     )  # (TILE, PADDED)
     apart = x - q[None, :]
-    rough = tl.where(n < stored, tl.sum(apart * apart, axis=1), float("inf"))
-    near = rough <= tl.min(rough, axis=0) * SLACK + 1e-30
-    near = near & (n < stored)
+    return tl.where(n < stored, tl.sum(apart * apart, axis=1), float("inf"))
+
+
+@triton.jit
+def canonical_squares(  # type: ignore[no-untyped-def]
+    query, base, n, near, W: tl.constexpr, TILE: tl.constexpr
+):
+    """Squared distances of the points that are ``near`` by the definition; infinite of others."""
     total = tl.zeros([TILE], tl.float64)
     for k in tl.static_range(W):
         a = tl.load(query + k).to(tl.float64)
         b = tl.load(base + n * W + k, mask=near, other=0.0).to(tl.float64)
         total += (a - b) * (a - b)
-    total = tl.where(near, total, float("inf"))
-    square = tl.min(total, axis=0)
-    at = tl.min(tl.where(total == square, n, 2147483647), axis=0)
-    return square, at
+    return tl.where(near, total, float("inf"))

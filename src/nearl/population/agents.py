@@ -71,6 +71,8 @@ def make_agent(settings: MemberSettings, env: Any) -> Any:
         options["nn"] = settings.nn
     elif scaled:
         options["nn"] = {"weight": 0.0, "reward_scale": settings.nn.reward_scale}
+    if settings.n_steps > 1:  # of plain algorithms only
+        options["n_steps"] = settings.n_steps
     kind = SCALED[settings.algo] if scaled else CLASSES[settings.algo]
     act_dim = env.action_space.shape[0]
     return kind(

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+from collections.abc import Sequence
 from itertools import pairwise
 from pathlib import Path
 
@@ -10,7 +11,9 @@ import torch
 
 from nearl.population.draws import BLOCK
 from nearl.population.members import MemberSettings
+from nearl.population.residual_refresh import EDGES, ROWS
 from nearl.population.ring import width_of
+from nearl.soft_config import SoftNNConfig
 
 SHARE = 0.9  # of the free memory that a population may take
 
@@ -29,8 +32,35 @@ def free_bytes(device: torch.device) -> int:
 
 def transition_bytes(obs_dim: int, act_dim: int, *, neighbors: bool = False) -> int:
     """Bytes of a stored transition, with the key that neighbors are found by."""
-    key = -(-(obs_dim + act_dim) // 8) * 8 if neighbors else 0
+    key = key_width(obs_dim, act_dim) if neighbors else 0
     return 4 * (width_of(obs_dim, act_dim) + key)
+
+
+def key_width(obs_dim: int, act_dim: int) -> int:
+    """Numbers of a key, which end in zeros."""
+    return -(-(obs_dim + act_dim) // 8) * 8
+
+
+def graph_bytes(members: Sequence[MemberSettings], obs_dim: int, act_dim: int, size: int) -> int:
+    """Bytes of the members' residual graphs over rings of ``size`` transitions.
+
+    That is a key and the columns of every node, k neighbors and what a refresh needs for a while.
+    """
+    graphs = [member.nn for member in members if member.uses_neighbors and member.nn.uses_graph]
+    if not graphs:
+        return 0
+
+    def nodes(config: SoftNNConfig) -> int:
+        return min(config.graph_size or size, size)
+
+    def edges(config: SoftNNConfig) -> int:
+        return nodes(config) * config.residual_neighbors
+
+    key, units = key_width(obs_dim, act_dim), sum(members[0].net_arch) + obs_dim + act_dim
+    kept = sum(4 * (nodes(c) * (key + 4) + 2 * edges(c)) for c in graphs)
+    layers = 4 * 2 * units * min(ROWS, sum(map(nodes, graphs)))
+    most = max(max(map(edges, graphs)), min(EDGES, sum(map(edges, graphs))))
+    return kept + layers + 48 * most
 
 
 def training_bytes(member: MemberSettings, obs_dim: int, act_dim: int, *, critics: int) -> int:
@@ -59,10 +89,14 @@ def check_fits(
     critics: int,
     neighbors: bool,
     device: torch.device,
+    graphs: int = 0,
 ) -> int:
-    """Bytes of the population; if they are not there, an error that says what would fit."""
+    """Bytes of the population; if they are not there, an error that says what would fit.
+
+    ``graphs`` is what residual graphs take.
+    """
     row = transition_bytes(obs_dim, act_dim, neighbors=neighbors)
-    fixed = training_bytes(member, obs_dim, act_dim, critics=critics)
+    fixed = training_bytes(member, obs_dim, act_dim, critics=critics) + -(-graphs // members)
     needed = members * (fixed + capacity * row)
     free = int(SHARE * free_bytes(device))
     if needed > free:

@@ -14,6 +14,7 @@ DIRECT = (
     "learning_rate",
     "gamma",
     "tau",
+    "n_steps",
     "batch_size",
     "buffer_size",
     "learning_starts",

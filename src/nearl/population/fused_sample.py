@@ -37,7 +37,8 @@ def sample(learner: Learner) -> Transitions:
         TERMINATED=ring.places["terminated"].start, TRUNCATED=ring.places["truncated"].start,
         num_warps=4,
     )  # fmt: skip
-    return ring.split(slots, rows, terminated, truncated)
+    found = ring.split(slots, rows, terminated, truncated)
+    return found if learner.returns is None else learner.returns.lengthen(found)
 
 
 @triton.jit

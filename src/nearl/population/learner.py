@@ -19,6 +19,7 @@ from nearl.population.draws import Draws
 from nearl.population.members import MemberSettings, check_members, stack
 from nearl.population.module import NeighborModule
 from nearl.population.networks import Stack, forward
+from nearl.population.nstep import NStepReturns
 from nearl.population.random import Stream, below
 from nearl.population.ring import Ring
 from nearl.population.targets import (
@@ -28,6 +29,7 @@ from nearl.population.targets import (
     pessimistic_values,
     smoothed_actions,
     td_targets,
+    values_of_all,
 )
 from nearl.soft_update import AugmentedBatch
 
@@ -91,6 +93,7 @@ class Learner:
             learning_starts=self.learning_starts,
         )
         self.clock = torch.zeros((), dtype=torch.int64, device=device)
+        self.returns = NStepReturns.of(members, self.memory, self.clock)
         if fused is None:
             fused = self.device.type == "cuda" and find_spec("triton") is not None
         self.fuses = fused
@@ -176,13 +179,16 @@ class Learner:
     def sample(self) -> Transitions:
         """Transitions ``(P, B)`` drawn uniformly from the members' memories."""
         bits = self.draws.slots.at(self.clock)  # (P, B)
-        return self.memory.gather(below(bits, self.memory.size(self.clock)))
+        batch = self.memory.gather(below(bits, self.memory.size(self.clock)))
+        return batch if self.returns is None else self.returns.lengthen(batch)
 
     def _augmented(self, batch: Transitions) -> AugmentedBatch:
         if self.module is not None:
-            return self.module.augment(batch)
-        reward = batch.reward * self.settings.reward_scale
-        return AugmentedBatch(*batch._replace(reward=reward), self.settings.gamma)
+            found = self.module.augment(batch)
+        else:
+            reward = batch.reward * self.settings.reward_scale
+            found = AugmentedBatch(*batch._replace(reward=reward), self.settings.gamma)
+        return found if self.returns is None else self.returns.discounted(found)
 
     @torch.no_grad()
     def _targets(self, batch: AugmentedBatch) -> Tensor:
@@ -220,10 +226,7 @@ class Learner:
 
     def _values(self, critic: Stack, obs: Tensor, act: Tensor, *, train: bool = False) -> Tensor:
         """Values ``(P, C, B)`` of pairs by all critics."""
-        pairs = torch.cat([obs, act], -1)[:, None]  # (P, 1, B, obs + act)
-        pairs = pairs.expand(-1, self.critics, -1, -1).flatten(0, 1)  # (P * C, B, obs + act)
-        values = forward(critic.layers if train else critic.fixed, pairs)  # (P * C, B, 1)
-        return values.view(len(self.members), self.critics, -1)
+        return values_of_all(critic.layers if train else critic.fixed, obs, act)
 
     # -- state -----------------------------------------------------------------------------------
 

@@ -30,6 +30,7 @@ class MemberSettings:
     learning_rate: float = 1e-3
     gamma: float = 0.99
     tau: float = 0.005
+    n_steps: int = 1  # of returns; td3 and ddpg only
     noise_std: float = 0.1  # of exploration
     target_policy_noise: float = 0.2
     target_noise_clip: float = 0.5
@@ -64,6 +65,7 @@ class MemberSettings:
             ("learning_rate", 0.0, math.inf),
             ("gamma", 0.0, 1.0),
             ("tau", 0.0, 1.0),
+            ("n_steps", 1, 1000),
             ("noise_std", 0.0, math.inf),
             ("target_policy_noise", 0.0, math.inf),
             ("target_noise_clip", 0.0, math.inf),
@@ -77,6 +79,12 @@ class MemberSettings:
             if not isinstance(value, int if whole else int | float) or not low <= value <= high:
                 kind = "an integer" if whole else "a number"
                 raise ValueError(f"{name} must be {kind} in [{low:g}, {high:g}], got {value!r}")
+        if self.n_steps > 1 and (self.algo.startswith("nn") or self.nn.reward_scale != 1):
+            raise ValueError(
+                f"n_steps={self.n_steps} is for td3 and ddpg with reward_scale 1, got {self.algo} "
+                f"with {self.nn.reward_scale:g}: the NN module takes single steps; leave n_steps "
+                "at 1, or give it to plain members"
+            )
         if not self.net_arch or min(self.net_arch) < 1:
             raise ValueError(f"net_arch must be sizes of at least 1, got {self.net_arch}")
 

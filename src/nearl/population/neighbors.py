@@ -16,6 +16,7 @@ from nearl.population.sorted_keys import SortedKeys
 
 Search = Callable[..., tuple[Tensor, Tensor]]
 FIRST_CHECK = 16  # transitions, as in Experience
+ROOM = 2**20  # keys made together
 
 
 class PopulationNeighbors:
@@ -25,6 +26,9 @@ class PopulationNeighbors:
     everything from tensors that stay where they are, so both can be captured in a CUDA graph.
     The scale of a standardized metric changes only in ``rescale``, which belongs outside of one;
     it looks at the data at the same counts as ``Experience``, so the scales are the same.
+
+    With a ``window``, only the latest transitions have keys: number t is at slot t modulo window.
+    ``who`` says whose columns are read where the rings have more members than these.
     """
 
     def __init__(
@@ -36,6 +40,8 @@ class PopulationNeighbors:
         *,
         kinds: str | Sequence[str] = "standardized",
         device: torch.device | str = "cpu",
+        window: int | None = None,
+        who: Sequence[int] | None = None,
     ) -> None:
         names = [kinds] * members if isinstance(kinds, str) else list(kinds)
         if len(names) != members or not set(names) <= {"standardized", "raw"}:
@@ -43,7 +49,9 @@ class PopulationNeighbors:
                 f"kinds must be 'standardized' or 'raw', for each of {members} members; got {kinds}"
             )
         self.members, self.capacity, self.dim = members, capacity, obs_dim + act_dim
+        self.window = min(window or capacity, capacity)
         self.device = torch.device(device)
+        self.who = torch.tensor(range(members) if who is None else who, device=self.device)
         self.width = -(-self.dim // 8) * 8  # rows of keys end in zeros
         self.metrics = [
             Standardized(obs_dim, ActionCode.box(act_dim)) if name == "standardized" else None
@@ -51,8 +59,8 @@ class PopulationNeighbors:
         ]
         self.center = torch.zeros(members, 1, self.width, device=self.device)
         self.scale = torch.ones(members, 1, self.width, device=self.device)
-        self.keys = torch.zeros(members, capacity, self.width, device=self.device)
-        self.count = torch.zeros(1, dtype=torch.int64, device=self.device)  # stored per ring
+        self.keys = torch.zeros(members, self.window, self.width, device=self.device)
+        self.count = torch.zeros(1, dtype=torch.int64, device=self.device)  # keys per member
         self.total = torch.zeros(1, dtype=torch.int64, device=self.device)  # ever written
         self.sorted: SortedKeys | None = None
         self._observed, self._next_check = 0, FIRST_CHECK
@@ -66,10 +74,10 @@ class PopulationNeighbors:
 
         ``obs`` is ``(P, obs_dim)`` and ``act (P, act_dim)``.
         """
-        slot = torch.remainder(clock, self.capacity).view(1)
+        slot = torch.remainder(clock, self.window).view(1)
         self.keys.index_copy_(1, slot, self.embed(obs[:, None], act[:, None]))
         self.total.copy_((clock + 1).view(1))
-        self.count.copy_(self.total.clamp(max=self.capacity))
+        self.count.copy_(self.total.clamp(max=self.window))
 
     @torch.no_grad()
     def nearest(self, obs: Tensor, act: Tensor, *, rows: Tensor | None = None) -> Neighbors:
@@ -116,7 +124,8 @@ class PopulationNeighbors:
             slots = torch.arange(self._observed, until, device=self.device) % self.capacity
             for p, metric in enumerate(self.metrics):
                 if metric is not None:
-                    metric.observe(obs[p, slots], act[p, slots])
+                    own = self.who[p]
+                    metric.observe(obs[own, slots], act[own, slots])
                     changed |= metric.rescale()
             self._observed = until
             # At most half a ring later, so that nothing is overwritten unseen.
@@ -132,15 +141,20 @@ class PopulationNeighbors:
             if metric is not None:
                 self.center[p, 0, : self.dim] = metric.center
                 self.scale[p, 0, : self.dim] = (metric.weights / metric.variance).sqrt()
-        stored = min(total, self.capacity)
-        for p in range(self.members):  # one at a time, for the memory this takes
-            rows = torch.cat([obs[p, :stored], act[p, :stored]], -1)
-            shift, scale = self.center[p, :, : self.dim], self.scale[p, :, : self.dim]
-            self.keys[p, :stored, : self.dim] = (rows - shift) * scale
-        self.count.fill_(stored)
-        self.total.fill_(total)
+        self.extend(obs, act, 0, total)
         if self.sorted is not None:
             self.sorted.sort(total, anew=True)
+
+    @torch.no_grad()
+    def extend(self, obs: Tensor, act: Tensor, begin: int, total: int) -> None:
+        """Key the transitions from number ``begin`` on, of ``total`` ever written to each ring."""
+        begin, some = max(begin, total - self.window), max(1, ROOM // self.members)
+        for first in range(begin, total, some):  # so many at a time, for the memory this takes
+            numbers = torch.arange(first, min(first + some, total), device=self.device)
+            at = self.who[:, None], numbers % self.capacity  # (P, n)
+            self.keys.index_copy_(1, numbers % self.window, self.embed(obs[at], act[at]))
+        self.count.fill_(min(total, self.window))
+        self.total.fill_(total)
 
     def state_dict(self) -> dict[str, Any]:
         """The metrics; keys are made from the rings' columns by ``rebuild``."""
@@ -160,7 +174,7 @@ class PopulationNeighbors:
                 metric.load_state_dict(saved)
         self._observed, self._next_check = state["observed"], state["next_check"]
         after = [metric.count for metric in self.metrics if metric is not None]
-        if before != after or int(self.count) != min(total, self.capacity):
+        if before != after or int(self.count) != min(total, self.window):
             self.rebuild(obs, act, total)
 
 

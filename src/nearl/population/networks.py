@@ -80,6 +80,13 @@ class Stack:
             for layer in self.fixed
         ]
 
+    def some(self, members: Tensor) -> list[Layer]:
+        """``fixed`` layers of all heads of ``members (n,)``, copied: ``(n * heads, ...)``."""
+        return [
+            Layer(*(v.view(-1, self.heads, *v.shape[1:])[members].flatten(0, 1) for v in layer))
+            for layer in self.fixed
+        ]
+
     def laid_out(self, flat: Tensor) -> list[Layer]:
         """The layers in a tensor like ``flat``."""
         return [

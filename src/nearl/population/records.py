@@ -1,10 +1,14 @@
-"""Records: the evaluations of a population, in eval.csv and TensorBoard as they come."""
+"""Records: the evaluations of a population, in eval.csv and TensorBoard as they come.
+
+What a module measures, such as the skill of residual graphs, goes to nn.csv.
+"""
 
 from __future__ import annotations
 
 import csv
+import math
 import os
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -16,10 +20,18 @@ COLUMNS = ("member", "algo", "seed", "step", "mean_return", "std_return")
 
 
 class Records:
-    """Rows of all evaluations up to ``step``; later ones in the folder will come again."""
+    """Rows of all evaluations up to ``step``; later ones in the folder will come again.
+
+    So will measurements after step ``now``.
+    """
 
     def __init__(
-        self, members: Sequence[MemberSettings], folder: Path | None, *, step: int = -1
+        self,
+        members: Sequence[MemberSettings],
+        folder: Path | None,
+        *,
+        step: int = -1,
+        now: int = -1,
     ) -> None:
         self.members, self.folder = members, folder
         self.swept = swept(members)
@@ -33,6 +45,8 @@ class Records:
             self.rows = [row | self._sweep(members[row["member"]]) for row in known]
             text = ",".join(self.columns) + "\n" + "".join(map(self._line, self.rows))
             write_atomically(self.file, lambda file: file.write(text.encode()))
+            self.module_file = folder / "nn.csv"
+            _cut(self.module_file, now)
             self._board = _writer(folder / "tensorboard", step + 1)
 
     def add(self, step: int, means: Floats, stds: Floats) -> list[dict[str, Any]]:
@@ -44,10 +58,7 @@ class Records:
         ]
         self.rows += rows
         if self.folder is not None:
-            with open(self.file, "a", newline="") as file:
-                file.write("".join(map(self._line, rows)))
-                file.flush()
-                os.fsync(file.fileno())
+            _append(self.file, "".join(map(self._line, rows)))
             for row, name in zip(rows, self.arms, strict=True):
                 tag = f"eval/{name.replace(' ', '_')}/member_{row['member']}_seed_{row['seed']}"
                 self._board.add_scalar(tag, row["mean_return"], step)
@@ -55,6 +66,18 @@ class Records:
                 own = [r["mean_return"] for r, n in zip(rows, self.arms, strict=True) if n == name]
                 self._board.add_scalar(f"arms/{name.replace(' ', '_')}", sum(own) / len(own), step)
         return rows
+
+    def measure(self, step: int, numbers: Mapping[str, Sequence[float]]) -> None:
+        """Take in what the module says of every member ``(P,)``; NaN: nothing."""
+        if self.folder is None or not numbers:
+            return
+        text = "" if self.module_file.exists() else ",".join([*COLUMNS[:4], *numbers]) + "\n"
+        for i, (m, values) in enumerate(
+            zip(self.members, zip(*numbers.values(), strict=True), strict=True)
+        ):
+            if not any(map(math.isnan, values)):
+                text += ",".join(map(_cell, (i, m.algo, m.seed, step, *values))) + "\n"
+        _append(self.module_file, text)
 
     def speed(self, step: int, agent_steps_per_s: float) -> None:
         if self._board is not None:
@@ -90,6 +113,26 @@ def read_rows(file: Path) -> list[dict[str, Any]]:
         row |= {name: int(row[name]) for name in ("member", "seed", "step")}
         row |= {name: float(row[name]) for name in ("mean_return", "std_return")}
     return rows
+
+
+def _append(file: Path, text: str) -> None:
+    """Add lines for good."""
+    with open(file, "a", newline="") as out:
+        out.write(text)
+        out.flush()
+        os.fsync(out.fileno())
+
+
+def _cut(file: Path, step: int) -> None:
+    """Leave out lines after ``step``, and one whose writing was cut off."""
+    if file.exists():
+        lines = [line.split(",") for line in file.read_text().split("\n")[:-1]]
+        kept = [",".join(line) for line in lines if line[3] == "step" or int(line[3]) <= step]
+        text = "".join(line + "\n" for line in kept)
+        if text:
+            write_atomically(file, lambda out: out.write(text.encode()))
+        else:
+            file.unlink()
 
 
 def _round(value: float) -> float:

@@ -14,9 +14,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import replace
-from functools import partial
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import numpy as np
 import torch
@@ -26,15 +24,11 @@ from torch import Tensor
 from nearl.losses import gaussian_log_prob, shaped_errors, shifted_rewards, td_policy_losses
 from nearl.memory import Transitions
 from nearl.population.neighbors import PopulationNeighbors
-from nearl.population.networks import forward
 from nearl.population.ring import Ring
 from nearl.population.walks import Policy, Walks
 from nearl.population.weights import Phase, PopulationWeights
 from nearl.soft_config import SoftNNConfig
 from nearl.soft_update import AugmentedBatch
-
-if TYPE_CHECKING:
-    from nearl.population.learner import Learner
 
 
 class PopulationSoft:
@@ -195,42 +189,6 @@ class PopulationSoft:
         self.weights.load_state_dict(state["weights"])
         columns = self.ring.column("obs"), self.ring.column("act")
         self.neighbors.load_state_dict(state["neighbors"], *columns, int(self.clock))
-
-
-def module_of(learner: Learner) -> PopulationSoft:
-    """The module of a learner's members: ``Learner(..., module=module_of)``."""
-    members, ring = learner.members, learner.memory
-    configs = [m.nn if m.uses_neighbors else replace(m.nn, weight=0.0) for m in members]
-    online = torch.tensor([c.policy == "online" for c in configs], device=learner.device)
-    some, every = bool(online.any()), bool(online.all())
-
-    def policy(obs: Tensor) -> Tensor:
-        if every:
-            return forward(learner.actor.fixed, obs).tanh()
-        actions = forward(learner.actor_target.fixed, obs).tanh()
-        if some:
-            current = forward(learner.actor.fixed, obs).tanh()
-            actions = torch.where(online[:, None, None], current, actions)
-        return actions
-
-    neighbors = PopulationNeighbors(
-        len(members),
-        ring.capacity,
-        ring.obs_dim,
-        ring.act_dim,
-        kinds=[str(c.metric) if c.weight > 0 else "raw" for c in configs],
-        device=learner.device,
-    )
-    walks: Callable[..., Walks] = Walks
-    if learner.fuses and len(learner.actor.sizes) == 4:
-        from nearl.population.fused_levels import FusedWalks
-
-        stacks = (learner.actor_target, learner.actor)
-        walks = partial(FusedWalks, stacks=stacks, online=online)
-    gamma = [m.gamma for m in members]
-    return PopulationSoft(
-        ring, neighbors, configs, clock=learner.clock, policy=policy, gamma=gamma, walks=walks
-    )
 
 
 def check(configs: Sequence[SoftNNConfig], members: int) -> None:

@@ -2,14 +2,26 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
+
 import torch
 from torch import Tensor
+
+from nearl.population.networks import Layer, forward
 
 
 def smoothed_actions(means: Tensor, noise: Tensor, std: Tensor, clip: Tensor) -> Tensor:
     """Target actions ``(P, B, act)`` with clipped noise; ``std`` and ``clip`` are ``(P, 1)``."""
     std, clip = std[..., None], clip[..., None]
     return (means + torch.clamp(noise * std, -clip, clip)).clamp(-1.0, 1.0)
+
+
+def values_of_all(layers: Sequence[Layer], obs: Tensor, act: Tensor) -> Tensor:
+    """Values ``(P, C, B)`` of pairs ``(P, B, ...)`` by the critics ``(P * C, ...)`` of each."""
+    members, critics = len(obs), len(layers[0].weight) // len(obs)
+    pairs = torch.cat([obs, act], -1)[:, None]  # (P, 1, B, obs + act)
+    pairs = pairs.expand(-1, critics, -1, -1).flatten(0, 1)  # (P * C, B, obs + act)
+    return forward(layers, pairs).view(members, critics, -1)
 
 
 def pessimistic_values(values: Tensor, twin: Tensor) -> Tensor:

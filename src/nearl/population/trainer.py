@@ -16,15 +16,16 @@ from nearl.algorithms import check_device
 from nearl.envs import StepResult
 from nearl.population.checkpoint import Checkpoints
 from nearl.population.engine import PlainEngine
-from nearl.population.estimate import check_fits
+from nearl.population.estimate import check_fits, graph_bytes
 from nearl.population.evaluation import environments
 from nearl.population.evaluator import Evaluator, planned
 from nearl.population.folder import PopulationSettings, read_settings, write_settings
 from nearl.population.learner import Learner
 from nearl.population.members import MemberSettings, check_members
 from nearl.population.module import NeighborModule
+from nearl.population.modules import has_errors, module_of
 from nearl.population.records import Records
-from nearl.population.soft import module_of
+from nearl.population.residual_module import PopulationResidual
 from nearl.population.table import LiveTable
 
 Module = Callable[[Learner], NeighborModule]
@@ -79,8 +80,9 @@ class Population:
             self.env.action_dim,
             capacity=capacity,
             critics=2 if any(member.twin for member in members) else 1,
-            neighbors=module is not None,
+            neighbors=module is not None and (module is not module_of or has_errors(members)),
             device=self.device,
+            graphs=graph_bytes(members, self.env.observation_dim, self.env.action_dim, capacity),
         )
         if self.folder is not None:
             write_settings(self.folder, self.settings)
@@ -104,7 +106,7 @@ class Population:
             self.actions = self.engine.begin(0, self.obs)  # (P, act), within [-1, 1]
         else:
             self._restore(state)
-        self.records = Records(members, self.folder, step=self.evaluator.last)
+        self.records = Records(members, self.folder, step=self.evaluator.last, now=self.step)
 
     @classmethod
     def load(cls, folder: str | PathLike[str], **changes: Any) -> Self:
@@ -193,6 +195,14 @@ class Population:
         if self.evaluator.due(self.step):
             self.engine.take_snapshot()
             self.evaluator.begin(self.step)
+            self._measure()
+
+    def _measure(self) -> None:
+        """Record what the module says of the members, where it does."""
+        module = self.learner.module
+        if isinstance(module, PopulationResidual) and self.folder is not None:
+            self.engine.synchronize()
+            self.records.measure(self.step, {k: v.tolist() for k, v in module.metrics().items()})
 
     def _evaluate(self, *, everyone: bool = False) -> None:
         """A step of the evaluation alone."""

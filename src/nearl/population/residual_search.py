@@ -1,0 +1,77 @@
+"""The k nearest stored transitions of many queries of every member, outside of CUDA graphs."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from importlib.util import find_spec
+
+import torch
+from torch import Tensor
+
+from nearl.neighbors import BruteForce, Neighbors, TorchBruteForce
+from nearl.population.neighbors import PopulationNeighbors
+
+Answer = Callable[[Tensor], tuple[Tensor, Tensor]]  # (P, n, W) -> distances and slots (P, n, k)
+FLOORS = 2**27  # numbers that the kernels leave to each other
+ROWS = 2**15  # queries asked together, by torch
+
+
+def nearest(neighbors: PopulationNeighbors, queries: Tensor, k: int) -> Neighbors:
+    """Distances and slots ``(P, n, k)`` of the keys nearest to ``queries (P, n, W)``.
+
+    Exact by the definition of ``neighbors.base``; ties go to the lowest slot. At least k keys
+    are stored.
+    """
+    if neighbors.device.type == "cpu":
+        return _on_host(neighbors, queries, k)
+    if neighbors.device.type == "cuda" and find_spec("triton") is not None:
+        answer, some = _by_kernels(neighbors, k)
+    else:
+        answer, some = _by_torch(neighbors, k)
+    members, wanted, _ = queries.shape
+    distances = torch.empty(members, wanted, k, device=queries.device)
+    slots = torch.empty(members, wanted, k, dtype=torch.int64, device=queries.device)
+    for begin in range(0, wanted, some):
+        part = slice(begin, begin + some)
+        distances[:, part], slots[:, part] = answer(queries[:, part].contiguous())
+    return Neighbors(distances, slots)
+
+
+def _on_host(neighbors: PopulationNeighbors, queries: Tensor, k: int) -> Neighbors:
+    """One member after the other."""
+    distances, slots = [], []
+    for keys, asked in zip(neighbors.keys[:, : int(neighbors.count)], queries, strict=True):
+        index = BruteForce(neighbors.width)
+        index.add(torch.arange(len(keys)), keys)
+        found = index.query(asked, k)
+        distances.append(torch.as_tensor(found.distances))
+        slots.append(torch.as_tensor(found.slots))
+    return Neighbors(torch.stack(distances), torch.stack(slots))
+
+
+def _by_kernels(neighbors: PopulationNeighbors, k: int) -> tuple[Answer, int]:
+    from nearl.neighbors.triton_search import TILE, search_triton
+    from nearl.neighbors.triton_several import several_triton
+
+    tiles = -(-neighbors.window // TILE)
+
+    def answer(queries: Tensor) -> tuple[Tensor, Tensor]:
+        if k > 1:
+            return several_triton(queries, neighbors.keys, neighbors.count, k)
+        distances, slots = search_triton(queries, neighbors.keys, neighbors.count)
+        return distances[..., None], slots[..., None]
+
+    return answer, max(64, FLOORS // (tiles * neighbors.members) // 64 * 64)
+
+
+def _by_torch(neighbors: PopulationNeighbors, k: int) -> tuple[Answer, int]:
+    members, stored = neighbors.members, int(neighbors.count)
+    index = TorchBruteForce(neighbors.width, device=neighbors.device, population=members)
+    index.add(torch.arange(stored), neighbors.keys[:, :stored])
+
+    def answer(queries: Tensor) -> tuple[Tensor, Tensor]:
+        found = index.query(queries, k)
+        assert isinstance(found.distances, Tensor) and isinstance(found.slots, Tensor)
+        return found.distances, found.slots
+
+    return answer, max(1, ROWS // members)

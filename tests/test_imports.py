@@ -33,7 +33,8 @@ LAYERS = [  # a module imports only from its own layer or an earlier one
     {"agents", "baselines"},
     {"algorithms", "evaluation", "pictures", "population", "recorder", "runs"},
     {"bench", "inspection", "studies"},
-    {"__main__", "cli", "cli_bench", "cli_metric", "cli_inspect", "cli_population", "cli_study"},
+    {"__main__", "cli", "cli_bench", "cli_metric", "cli_inspect", "cli_population", "cli_study"}
+    | {"cli_default"},
 ]
 CORE = set().union(*LAYERS[:4])
 

@@ -13,8 +13,9 @@ from rliable import metrics
 
 from nearl.cli import main
 from nearl.studies import mujoco, mujoco_report, mujoco_summary, mujoco_table
-from nearl.studies.mujoco_cells import ALGOS, SEEDS, TASKS, Cell, make_cells, quick, ranges
+from nearl.studies.mujoco_cells import ALGOS, SEEDS, TASKS, Cell, make_cells, quick
 from nearl.studies.mujoco_results import Evaluations, merged, read, write
+from nearl.studies.population_cell import ranges
 
 torch.set_num_threads(1)  # networks this small are slower on several
 

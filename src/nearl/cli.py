@@ -14,6 +14,7 @@ from rich.console import Console
 from tqdm import tqdm
 
 from nearl.cli_bench import bench_app
+from nearl.cli_default import study_default
 from nearl.cli_inspect import inspect
 from nearl.cli_metric import metric_app
 from nearl.cli_population import population
@@ -27,6 +28,7 @@ app = typer.Typer(
 )
 app.command("population")(population)
 app.command("inspect")(inspect)
+study_app.command("default")(study_default)
 app.add_typer(bench_app, name="bench")
 app.add_typer(study_app, name="study")
 app.add_typer(metric_app, name="metric")

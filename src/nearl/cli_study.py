@@ -2,14 +2,17 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from pathlib import Path
-from typing import Annotated
+from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 from rich.console import Console
 from tqdm import tqdm
+
+if TYPE_CHECKING:
+    from nearl.studies.population_cell import PopulationCell
 
 study_app = typer.Typer(help="Experiments whose results are committed.", no_args_is_help=True)
 console = Console(highlight=False)
@@ -17,6 +20,27 @@ console = Console(highlight=False)
 Jobs = Annotated[int, typer.Option(help="Processes side by side.")]
 Out = Annotated[Path, typer.Option(help="Folder of the runs.")]
 Results = Annotated[Path, typer.Option(help="Folder of CSV, summary and figure.")]
+Minutes = Annotated[
+    float | None, typer.Option(help="Stop after so many minutes; the same command goes on.")
+]
+Block = Annotated[int | None, typer.Option(help="Seeds in one population; default all of them.")]
+Status = Annotated[bool, typer.Option("--status", help="Only say what is done.")]
+ReportOnly = Annotated[
+    bool, typer.Option("--report", help="Train nothing; summary, table and figures only.")
+]
+Quick = Annotated[
+    bool, typer.Option("--quick", help="A minute's worth: few steps, tiny networks, to runs/.")
+]
+Device = Annotated[str, typer.Option(help="auto, cpu or cuda.")]
+Threads = Annotated[
+    int | None, typer.Option(help="Threads that step simulations; default all cores.")
+]
+Precision = Annotated[str, typer.Option(help="Matrix products on a GPU: tf32 or fp32.")]
+Table = Annotated[bool, typer.Option(help="Show a live table, not a line each time.")]
+Checkpoints = Annotated[
+    bool, typer.Option(help="Without them a population that is cut begins anew.")
+]
+CheckpointMinutes = Annotated[float, typer.Option(help="Minutes between checkpoints.")]
 
 
 @contextmanager
@@ -172,41 +196,25 @@ def study_cartpole(
 def study_mujoco(
     out: Out = Path("runs/study-mujoco"),
     results: Results = Path("results/mujoco"),
-    minutes: Annotated[
-        float | None, typer.Option(help="Stop after so many minutes; the same command goes on.")
-    ] = None,
+    minutes: Minutes = None,
     task: Annotated[str, typer.Option(help="Only this one: HalfCheetah, Hopper, ...")] = "",
     preset: Annotated[str, typer.Option(help="Only paper, authors or authors-steps.")] = "",
     version: Annotated[str, typer.Option(help="Of the tasks: v4 or v5.")] = "v4",
     steps: Annotated[int, typer.Option(help="Steps of every member.")] = 1_000_000,
     seeds: Annotated[str, typer.Option(help="Seeds; default 10 for paper, 5 for authors.")] = "",
-    block: Annotated[
-        int | None, typer.Option(help="Seeds in one population; default all of them.")
-    ] = None,
-    status: Annotated[bool, typer.Option("--status", help="Only say what is done.")] = False,
-    report: Annotated[
-        bool, typer.Option("--report", help="Train nothing; summary, table and figures only.")
-    ] = False,
-    quick: Annotated[
-        bool, typer.Option("--quick", help="A minute's worth: 600 steps, tiny networks, to runs/.")
-    ] = False,
-    device: Annotated[str, typer.Option(help="auto, cpu or cuda.")] = "auto",
-    threads: Annotated[
-        int | None, typer.Option(help="Threads that step simulations; default all cores.")
-    ] = None,
-    precision: Annotated[
-        str, typer.Option(help="Matrix products on a GPU: tf32 or fp32.")
-    ] = "tf32",
-    table: Annotated[bool, typer.Option(help="Show a live table, not a line each time.")] = True,
-    checkpoints: Annotated[
-        bool, typer.Option(help="Without them a population that is cut begins anew.")
-    ] = True,
-    checkpoint_minutes: Annotated[float, typer.Option(help="Minutes between checkpoints.")] = 10.0,
+    block: Block = None,
+    status: Status = False,
+    report: ReportOnly = False,
+    quick: Quick = False,
+    device: Device = "auto",
+    threads: Threads = None,
+    precision: Precision = "tf32",
+    table: Table = True,
+    checkpoints: Checkpoints = True,
+    checkpoint_minutes: CheckpointMinutes = 10.0,
 ) -> None:
     """TD3, NNTD3, DDPG and NNDDPG on four MuJoCo tasks: one population after the other."""
-    if precision not in ("tf32", "fp32"):
-        raise ValueError(f"precision must be tf32 or fp32, got {precision!r}")
-    from nearl.studies import mujoco, mujoco_cells, mujoco_report
+    from nearl.studies import mujoco_cells, mujoco_report
 
     chosen = mujoco_cells.make_cells(
         tasks=(task,) if task else mujoco_cells.TASKS,
@@ -220,8 +228,7 @@ def study_mujoco(
         chosen = mujoco_cells.quick(chosen)
         out, results = out / "quick", out / "quick" / "results"
     if status:
-        for cell, text in mujoco.status(out, chosen, results=results):
-            console.print(f"{cell.name}: {text}", soft_wrap=True)
+        tell_status(out, chosen, results)
         return
     if preset and (refusal := chosen[0].refusal()) is not None:
         raise ValueError(
@@ -229,17 +236,38 @@ def study_mujoco(
             "the authors' settings with one update and NN phase per step"
         )
     if not report:
-        mujoco.run(
+        train_populations(
             out,
             chosen,
-            results=results,
+            results,
+            precision=precision,
             minutes=minutes,
             device=device,
             threads=threads,
-            tf32=precision == "tf32",
             table=table,
             checkpoints=checkpoints,
             checkpoint_minutes=checkpoint_minutes,
-            on_cell=lambda cell, text: console.print(f"{cell.name}: {text}", soft_wrap=True),
         )
     console.print(mujoco_report.write(results, required=report))
+
+
+def tell_status(out: Path, chosen: Sequence[PopulationCell], results: Path) -> None:
+    """Print how far every population has come."""
+    from nearl.studies import mujoco
+
+    for cell, text in mujoco.status(out, chosen, results=results):
+        console.print(f"{cell.name}: {text}", soft_wrap=True)
+
+
+def train_populations(
+    out: Path, chosen: Sequence[PopulationCell], results: Path, *, precision: str, **options: Any
+) -> None:
+    """Train what is missing, and print what becomes of each population."""
+    if precision not in ("tf32", "fp32"):
+        raise ValueError(f"precision must be tf32 or fp32, got {precision!r}")
+    from nearl.studies import mujoco
+
+    def tell(cell: PopulationCell, text: str) -> None:
+        console.print(f"{cell.name}: {text}", soft_wrap=True)
+
+    mujoco.run(out, chosen, results=results, tf32=precision == "tf32", on_cell=tell, **options)

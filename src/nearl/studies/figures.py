@@ -55,21 +55,8 @@ def seed_curves(
     arms: list[Curves], steps: list[NDArray[np.float64]], path: Path, *, title: str, level: float
 ) -> Path:
     """A small panel per arm: seeds as thin lines, their mean, and its 95 % interval as a band."""
-    plt = pyplot()
-    columns = min(4, len(arms))
-    rows = -(-len(arms) // columns)
-    figure, grid = plt.subplots(
-        rows,
-        columns,
-        figsize=(3.1 * columns, 2.5 * rows),
-        sharex=True,
-        sharey=True,
-        squeeze=False,
-        layout="constrained",
-    )
-    for axes in grid.flat[len(arms) :]:
-        axes.set_visible(False)
-    for i, (axes, arm, at) in enumerate(zip(grid.flat, arms, steps, strict=False)):
+    figure, panels = small_panels(len(arms), width=3.1, height=2.5)
+    for i, (axes, arm, at) in enumerate(zip(panels, arms, steps, strict=True)):
         color = f"C{i}"
         axes.plot(at, arm.values.T, color=color, linewidth=0.5, alpha=0.35)
         low, high = interval(arm.values)
@@ -84,8 +71,26 @@ def seed_curves(
     figure.suptitle(f"{title}: seeds, mean and its 95 % interval", fontsize=11)
     kind = path.suffix[1:]
     write_atomically(path, lambda file: figure.savefig(file, dpi=120, format=kind))
-    plt.close(figure)
+    pyplot().close(figure)
     return path
+
+
+def small_panels(count: int, *, width: float, height: float) -> tuple[Any, list[Any]]:
+    """A figure with ``count`` panels on the same axes, four in a row."""
+    columns = min(4, count)
+    rows = -(-count // columns)
+    figure, grid = pyplot().subplots(
+        rows,
+        columns,
+        figsize=(width * columns, height * rows),
+        sharex=True,
+        sharey=True,
+        squeeze=False,
+        layout="constrained",
+    )
+    for axes in grid.flat[count:]:
+        axes.set_visible(False)
+    return figure, list(grid.flat[:count])
 
 
 def pyplot() -> Any:

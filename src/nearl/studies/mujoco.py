@@ -1,4 +1,4 @@
-"""TD3, NNTD3, DDPG and NNDDPG on four MuJoCo tasks, one population per task and preset.
+"""The populations of a study, one after the other; TD3, NNTD3, DDPG and NNDDPG on MuJoCo first.
 
     nearl study mujoco --minutes 9 --task HalfCheetah     # the same command goes on
 
@@ -18,12 +18,10 @@ import torch
 
 from nearl.population import Population
 from nearl.population.records import read_rows
-from nearl.studies.mujoco_cells import ALGOS, Cell, ranges
 from nearl.studies.mujoco_results import (
     Evaluations,
     from_rows,
     made_with,
-    member_name,
     merge_settings,
     merged,
     read,
@@ -31,17 +29,18 @@ from nearl.studies.mujoco_results import (
     write,
     write_settings,
 )
+from nearl.studies.population_cell import PopulationCell
 
 
 def run(
     out: Path,
-    cells: Sequence[Cell],
+    cells: Sequence[PopulationCell],
     *,
     results: Path,
     minutes: float | None = None,
     checkpoints: bool = True,
     tf32: bool = True,
-    on_cell: Callable[[Cell, str], None] = lambda cell, text: None,
+    on_cell: Callable[[PopulationCell, str], None] = lambda cell, text: None,
     **options: Any,
 ) -> bool:
     """Train what is missing, or for so many minutes; returns whether all of it is finished.
@@ -68,7 +67,7 @@ def run(
         begun = True  # every call makes a step at least
         population = _population(cell, out if checkpoints else None, tf32=tf32, **options)
         on_cell(cell, f"{len(population.members)} members, step {population.step:,} so far")
-        keep_settings(cell, results, made=made_with(**_machine(population.device, tf32)))
+        keep_settings(cell, results, made=_made(cell, population.device, tf32))
         collect = _collector(cell, population, results, on_cell)
         left = None if end is None else max(0.0, end - time.monotonic()) / 60
         over = population.train(minutes=left, on_evaluation=collect)
@@ -80,7 +79,7 @@ def run(
     return True
 
 
-def _population(cell: Cell, out: Path | None, **options: Any) -> Population:
+def _population(cell: PopulationCell, out: Path | None, **options: Any) -> Population:
     return Population(
         cell.env_id,
         cell.members(),
@@ -93,74 +92,72 @@ def _population(cell: Cell, out: Path | None, **options: Any) -> Population:
 
 
 def _collector(
-    cell: Cell, population: Population, results: Path, on_cell: Callable[[Cell, str], None]
+    cell: PopulationCell,
+    population: Population,
+    results: Path,
+    on_cell: Callable[[PopulationCell, str], None],
 ) -> Callable[[list[dict[str, Any]]], None]:
     """What adds each evaluation to the results and, without a live table, tells of it."""
 
     def collect(rows: list[dict[str, Any]]) -> None:
-        keep(cell, from_rows(population.records.rows), results)
+        keep(cell, from_rows(population.records.rows, cell.columns), results)
         if not population.table:
-            arms = {algo: [r["mean_return"] for r in rows if r["algo"] == algo] for algo in ALGOS}
-            text = ", ".join(f"{algo} {np.mean(of):.0f}" for algo, of in arms.items() if of)
+            returns = np.array([row["mean_return"] for row in rows]).reshape(len(cell.names), -1)
+            means = zip(cell.names, returns.mean(1), strict=True)
+            text = ", ".join(f"{name} {mean:.0f}" for name, mean in means)
             on_cell(cell, f"step {rows[0]['step']:,}: {text}")
 
     return collect
 
 
-def _machine(device: torch.device, tf32: bool) -> dict[str, str]:
-    if device.type != "cuda":
-        return {"device": str(device), "precision": "fp32"}
-    name = torch.cuda.get_device_name(device)
-    return {"device": name, "precision": "tf32" if tf32 else "fp32"}
+def _made(cell: PopulationCell, device: torch.device, tf32: bool) -> dict[str, Any]:
+    gpu = device.type == "cuda"
+    return made_with(
+        device=torch.cuda.get_device_name(device) if gpu else str(device),
+        precision="tf32" if gpu and tf32 else "fp32",
+        arms=list(cell.names),
+    )
 
 
-def keep(cell: Cell, found: Evaluations, results: Path) -> None:
+def keep(cell: PopulationCell, found: Evaluations, results: Path) -> None:
     """Add evaluations of a cell to what the results folder has."""
     path = results / f"{cell.file}.csv"
     write(path, merged(read(path), found))
 
 
-def keep_settings(cell: Cell, results: Path, *, made: Any = None) -> None:
+def keep_settings(cell: PopulationCell, results: Path, *, made: Any = None) -> None:
     """Write the cell's settings, and what its block of seeds was made with, to the results."""
     write_settings(results / f"{cell.file}.json", settings_with(cell, results, made=made))
 
 
-def settings_with(cell: Cell, results: Path, *, made: Any = None) -> dict[str, Any]:
+def settings_with(cell: PopulationCell, results: Path, *, made: Any = None) -> dict[str, Any]:
     """All that defines the cell's results, if it goes with what is in the folder."""
-    given = {
-        "env_id": cell.env_id,
-        "preset": cell.preset,
-        "steps": cell.steps,
-        "eval_every": cell.eval_every,
-        "eval_episodes": cell.eval_episodes,
-        "arms": settings_of(cell.members()),
-    }
-    path = results / f"{cell.file}.json"
-    return merge_settings(path, given, block=ranges(cell.seeds), made=made)
+    given = cell.protocol | {"arms": settings_of(cell.members(), cell.columns)}
+    return merge_settings(results / f"{cell.file}.json", given, block=cell.block, made=made)
 
 
-def is_finished(cell: Cell, out: Path, results: Path) -> bool:
+def is_finished(cell: PopulationCell, out: Path, results: Path) -> bool:
     """Whether every member has its last evaluation; what only the run's folder has is added."""
-    names = [member_name(algo, seed) for algo in cell.algos for seed in cell.seeds]
     known = read(results / f"{cell.file}.csv")
-    if all(known.reached(name) >= cell.last for name in names):
+    if all(known.reached(name) >= cell.last for name in cell.columns):
         return True
-    found = from_rows(read_rows(out / cell.name / "eval.csv"))
-    if not all(found.reached(name) >= cell.last for name in names):
+    found = from_rows(read_rows(out / cell.name / "eval.csv"), cell.columns)
+    if not all(found.reached(name) >= cell.last for name in cell.columns):
         return False
     keep_settings(cell, results)
     keep(cell, found, results)
     return True
 
 
-def status(out: Path, cells: Sequence[Cell], *, results: Path) -> list[tuple[Cell, str]]:
+def status(
+    out: Path, cells: Sequence[PopulationCell], *, results: Path
+) -> list[tuple[PopulationCell, str]]:
     """How far every cell has come: in the results, and in the folder of its run."""
     found = []
     for cell in cells:
-        names = [member_name(algo, seed) for algo in cell.algos for seed in cell.seeds]
         known = read(results / f"{cell.file}.csv")
-        local = from_rows(read_rows(out / cell.name / "eval.csv"))
-        kept, here = (min(map(source.reached, names)) for source in (known, local))
+        local = from_rows(read_rows(out / cell.name / "eval.csv"), cell.columns)
+        kept, here = (min(map(source.reached, cell.columns)) for source in (known, local))
         if max(kept, here) >= cell.last:
             text = "finished"
         elif (refusal := cell.refusal()) is not None:

@@ -8,7 +8,7 @@ from typing import Any
 
 from nearl.population.from_preset import settings_from_preset
 from nearl.population.members import MemberSettings
-from nearl.population.soft import check
+from nearl.studies.population_cell import PopulationCell, blocks_of, checked
 
 TASKS = ("HalfCheetah", "Hopper", "Walker2d", "Ant")  # in this order
 VERSIONS = ("v4", "v5")
@@ -38,16 +38,13 @@ QUICK: dict[str, Any] = {
 
 
 @dataclass(frozen=True, kw_only=True)
-class Cell:
+class Cell(PopulationCell):
     """One population: all arms of a task and preset, over seeds."""
 
     task: str
     version: str = "v4"
     preset: str = "paper"
     seeds: tuple[int, ...] = SEEDS["paper"]
-    steps: int = 1_000_000
-    eval_every: int = 10_000
-    eval_episodes: int = 5
     algos: tuple[str, ...] = ALGOS
     changes: tuple[tuple[str, Any], ...] = ()  # of the preset's settings, in all arms
 
@@ -57,12 +54,7 @@ class Cell:
                 raise ValueError(
                     f"{name} must be one of {', '.join(known)}; got {getattr(self, name)!r}"
                 )
-        if self.steps < self.eval_every:
-            raise ValueError(
-                f"steps must be at least {self.eval_every}, the first evaluation; got {self.steps}"
-            )
-        if not self.seeds:
-            raise ValueError("a population of the study needs at least one seed")
+        super().__post_init__()
 
     @property
     def env_id(self) -> str:
@@ -70,21 +62,17 @@ class Cell:
 
     @property
     def file(self) -> str:
-        """Name of the results, which all blocks of seeds share."""
         return f"{self.env_id}-{self.preset}"
 
     @property
-    def name(self) -> str:
-        """Name of the run's folder."""
-        return f"{self.file}-seeds-{ranges(self.seeds)}"
+    def names(self) -> tuple[str, ...]:
+        return self.algos
 
     @property
-    def last(self) -> int:
-        """The step of the last evaluation."""
-        return self.steps // self.eval_every * self.eval_every
+    def protocol(self) -> dict[str, Any]:
+        return super().protocol | {"preset": self.preset}
 
     def members(self) -> list[MemberSettings]:
-        """Every arm with every seed; what a population cannot follow is refused."""
         preset, own = self.preset, dict(self.changes)
         if preset == "authors-steps":
             preset, own = "authors", IN_STEPS | own
@@ -93,28 +81,7 @@ class Cell:
             changes = own | EXCEPTIONS.get((self.preset, algo, self.task), {})
             first = settings_from_preset(algo, preset, self.env_id, self.seeds[0], changes)
             members += [replace(first, seed=seed) for seed in self.seeds]
-        modules = [member.nn for member in members if member.uses_neighbors]
-        check(modules, len(modules))
-        return members
-
-    def refusal(self) -> str | None:
-        """Why a population cannot train this, if it cannot."""
-        try:
-            self.members()
-        except ValueError as error:
-            return str(error)
-        return None
-
-
-def ranges(seeds: Sequence[int]) -> str:
-    """``0-4_7`` for 0, 1, 2, 3, 4 and 7."""
-    runs: list[list[int]] = []
-    for seed in sorted(seeds):
-        if runs and seed == runs[-1][-1] + 1:
-            runs[-1].append(seed)
-        else:
-            runs.append([seed])
-    return "_".join(f"{run[0]}-{run[-1]}" if len(run) > 1 else str(run[0]) for run in runs)
+        return checked(members)
 
 
 def make_cells(
@@ -126,17 +93,13 @@ def make_cells(
     **settings: Any,
 ) -> tuple[Cell, ...]:
     """The populations in their order; ``block`` seeds each, or all of a preset's at once."""
-    if block is not None and block < 1:
-        raise ValueError(f"block must be at least 1 seed, got {block}")
     cells = []
     for preset in presets:
-        of = SEEDS.get(preset, ()) if seeds is None else seeds
-        size = block or max(len(of), 1)
-        blocks = [of[first : first + size] for first in range(0, len(of), size)]
+        blocks = blocks_of(SEEDS.get(preset, ()) if seeds is None else seeds, block)
         cells += [
             Cell(task=task, preset=preset, seeds=some, **settings)
             for task in tasks
-            for some in blocks or [()]
+            for some in blocks
         ]
     return tuple(cells)
 

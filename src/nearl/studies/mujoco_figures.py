@@ -44,16 +44,17 @@ def draw(results: Path, summary: Mapping[str, Any]) -> list[Path]:
                 summary[name]["improvement"][mark], mark=int(mark)
             )
         made += [
-            path for kind, figure in figures.items() for path in _save(results, kind, name, figure)
+            path for kind, figure in figures.items() for path in save(results, kind, name, figure)
         ]
     return made
 
 
-def _save(results: Path, kind: str, name: str, figure: Any) -> list[Path]:
+def save(results: Path, kind: str, name: str, figure: Any) -> list[Path]:
+    """Write a figure as PNG and SVG, and close it."""
     paths = [results / f"{kind}-{name}.{end}" for end in ("png", "svg")]
     for path in paths:
-        save = partial(figure.savefig, dpi=110, format=path.suffix[1:], bbox_inches="tight")
-        write_atomically(path, save)
+        draw_to = partial(figure.savefig, dpi=110, format=path.suffix[1:], bbox_inches="tight")
+        write_atomically(path, draw_to)
     pyplot().close(figure)
     return paths
 
@@ -75,32 +76,42 @@ def curves(tasks: Mapping[str, Evaluations], *, title: str) -> Any:
             for algo in pair:
                 seeds, values = found.of(algo)
                 if seeds:
-                    _curve(axes, algo, found.steps, values)
-            axes.set_title(task, fontsize=10)
-            axes.legend(frameon=False, fontsize=8, loc="upper left")
-            axes.spines[["top", "right"]].set_visible(False)
-            axes.grid(alpha=0.25)
-    figure.supxlabel("environment steps", fontsize=9)
-    figure.supylabel("return of greedy episodes", fontsize=9)
-    figure.suptitle(f"{title}: seeds, IQM and its 95 % interval", fontsize=11)
+                    curve(axes, found.steps, values, label=NAMES[algo], color=COLORS[algo])
+            finish(axes, task)
+    entitle(figure, title)
     return figure
 
 
-def _curve(axes: Any, algo: str, steps: Any, values: Floats) -> None:
+def finish(axes: Any, title: str) -> None:
+    """A panel's title, legend and frame."""
+    axes.set_title(title, fontsize=10)
+    axes.legend(frameon=False, fontsize=8, loc="upper left")
+    axes.spines[["top", "right"]].set_visible(False)
+    axes.grid(alpha=0.25)
+
+
+def entitle(figure: Any, title: str) -> None:
+    """What is along the axes of all panels."""
+    figure.supxlabel("environment steps", fontsize=9)
+    figure.supylabel("return of greedy episodes", fontsize=9)
+    figure.suptitle(f"{title}: seeds, IQM and its 95 % interval", fontsize=11)
+
+
+def curve(axes: Any, steps: Any, values: Floats, *, label: str, color: str) -> None:
     """Seeds as far as each has come; the IQM as far as all of them have."""
-    axes.plot(steps, values.T, color=COLORS[algo], linewidth=0.4, alpha=0.35)
+    axes.plot(steps, values.T, color=color, linewidth=0.4, alpha=0.35)
     everyone = ~np.isnan(values).any(0)
     known, at = values[:, everyone], steps[everyone]
     low, high = band(known)
-    axes.fill_between(at, low, high, color=COLORS[algo], alpha=0.25, linewidth=0)
-    label = f"{NAMES[algo]} ({len(values)} seeds)"
-    axes.plot(at, trim_mean(known, 0.25, axis=0), color=COLORS[algo], linewidth=1.5, label=label)
+    axes.fill_between(at, low, high, color=color, alpha=0.25, linewidth=0)
+    text = f"{label} ({len(values)} seeds)"
+    axes.plot(at, trim_mean(known, 0.25, axis=0), color=color, linewidth=1.5, label=text)
 
 
 def band(values: Floats) -> Floats:
     """95 % interval of the IQM over seeds at every step, ``(2, T)``, of ``values (seeds, T)``."""
     picks = np.random.default_rng(0).integers(len(values), size=(DRAWS, len(values)))
-    means = np.array([trim_mean(values[pick], 0.25, axis=0) for pick in picks])
+    means = trim_mean(values[picks], 0.25, axis=1)  # (draws, T)
     found: Floats = np.percentile(means, [2.5, 97.5], axis=0)
     return found
 

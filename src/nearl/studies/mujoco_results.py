@@ -20,6 +20,7 @@ from numpy.typing import NDArray
 
 from nearl.population.members import MemberSettings
 from nearl.saving import CorruptFileError, write_atomically
+from nearl.studies.population_cell import arm_of, member_name, seed_of
 
 Floats = NDArray[np.float64]
 PACKAGES = ("nearl", "torch", "numpy", "gymnasium", "mujoco", "triton")
@@ -42,27 +43,18 @@ class Evaluations:
 
     def of(self, algo: str) -> tuple[tuple[int, ...], Floats]:
         """Seeds of an arm, in ascending order, and their returns ``(seeds, T)``."""
-        seeds = sorted(seed_of(name) for name in self.returns if name.rpartition("_")[0] == algo)
+        seeds = sorted(seed_of(name) for name in self.returns if arm_of(name) == algo)
         rows = [self.returns[member_name(algo, seed)] for seed in seeds]
         return tuple(seeds), np.array(rows).reshape(len(seeds), len(self.steps))
 
 
-def member_name(algo: str, seed: int) -> str:
-    return f"{algo}_{seed}"
-
-
-def seed_of(name: str) -> int:
-    return int(name.rpartition("_")[2])
-
-
-def from_rows(rows: Sequence[Mapping[str, Any]]) -> Evaluations:
-    """The evaluations in rows as a population records them."""
+def from_rows(rows: Sequence[Mapping[str, Any]], columns: Sequence[str]) -> Evaluations:
+    """The evaluations in rows as a population records them, by the members' names."""
     steps = sorted({int(row["step"]) for row in rows})
     at = {step: i for i, step in enumerate(steps)}
     returns: dict[str, Floats] = {}
     for row in rows:
-        name = member_name(row["algo"], int(row["seed"]))
-        column = returns.setdefault(name, np.full(len(steps), np.nan))
+        column = returns.setdefault(columns[row["member"]], np.full(len(steps), np.nan))
         column[at[int(row["step"])]] = row["mean_return"]
     return Evaluations(np.array(steps, np.int64), returns)
 
@@ -95,8 +87,8 @@ def merged(old: Evaluations, new: Evaluations) -> Evaluations:
 
 def write(path: Path, found: Evaluations) -> None:
     """One row per step, one column per member, sorted by arm and seed."""
-    arms = list(dict.fromkeys(name.rpartition("_")[0] for name in found.returns))
-    names = sorted(found.returns, key=lambda n: (arms.index(n.rpartition("_")[0]), seed_of(n)))
+    arms = list(dict.fromkeys(map(arm_of, found.returns)))
+    names = sorted(found.returns, key=lambda n: (arms.index(arm_of(n)), seed_of(n)))
     lines = [",".join(["step", *names])]
     for i, step in enumerate(found.steps):
         values = [found.returns[name][i] for name in names]
@@ -108,15 +100,30 @@ def write(path: Path, found: Evaluations) -> None:
 # -- settings ------------------------------------------------------------------------------------
 
 
-def settings_of(members: Sequence[MemberSettings]) -> dict[str, dict[str, Any]]:
+def settings_of(
+    members: Sequence[MemberSettings], columns: Sequence[str]
+) -> dict[str, dict[str, Any]]:
     """The exact settings of every arm, whose members differ in their seed alone."""
     arms: dict[str, dict[str, Any]] = {}
-    for member in members:
-        own: dict[str, Any] = json.loads(json.dumps(member.as_dict()))
-        del own["seed"]
-        if arms.setdefault(member.algo, own) != own:
-            raise ValueError(f"members of {member.algo} differ in more than their seed")
+    for member, name in zip(members, map(arm_of, columns), strict=True):
+        own = _plain(member)
+        if arms.setdefault(name, own) != own:
+            raise ValueError(f"members of {name} differ in more than their seed")
     return arms
+
+
+def _plain(member: MemberSettings) -> dict[str, Any]:
+    own: dict[str, Any] = json.loads(json.dumps(member.as_dict()))
+    del own["seed"]
+    return own
+
+
+def _completed(own: dict[str, Any]) -> dict[str, Any]:
+    """Settings in a file with those that came later, which had no other value then."""
+    try:
+        return _plain(MemberSettings(**own))
+    except (TypeError, ValueError):
+        return own
 
 
 def made_with(**more: Any) -> dict[str, Any]:
@@ -131,17 +138,20 @@ def made_with(**more: Any) -> dict[str, Any]:
 
 
 def merge_settings(path: Path, given: dict[str, Any], *, block: str, made: Any) -> dict[str, Any]:
-    """``given`` with the blocks of seeds known so far; other settings than theirs are refused."""
+    """``given`` with the arms and blocks known so far; other settings than theirs are refused."""
     before: dict[str, Any] = json.loads(path.read_text()) if path.exists() else {}
+    known = {name: _completed(own) for name, own in before.get("arms", {}).items()}
+    was = before | {"arms": {name: known.get(name, own) for name, own in given["arms"].items()}}
     for name, value in given.items():
-        if name != "steps" and name in before and before[name] != value:
+        if name != "steps" and name in was and was[name] != value:
             raise ValueError(
-                f"'{path}' was made with another {name}: {_difference(before[name], value)}; "
+                f"'{path}' was made with another {name}: {_difference(was[name], value)}; "
                 "use another results folder, or the same settings"
             )
     steps = max(given["steps"], before.get("steps", 0))
     blocks = before.get("blocks", {}) | ({} if made is None else {block: made})
-    return before | given | {"steps": steps, "blocks": blocks}
+    arms = known | given["arms"]
+    return before | given | {"steps": steps, "arms": arms, "blocks": blocks}
 
 
 def _difference(old: Any, new: Any) -> str:

@@ -174,16 +174,21 @@ def _improvements(tasks: Mapping[str, Evaluations], mark: int) -> dict[str, Any]
         cases = {case: of for case, of in cases.items() if of}
         for nn, base in PAIRS.items():
             pairs = {case: (of[nn], of[base]) for case, of in cases.items()}
-            points, spans = estimates(pairs, lambda x, y: np.array([improvement(x, y)]))
-            found.setdefault(f"{nn} over {base}", {})[kind] = {
-                case: {
-                    "probability": float(points[case][0]),
-                    "interval": spans[case][:, 0].tolist(),
-                    "seeds": len(of[nn]),
-                }
-                for case, of in cases.items()
-            }
+            found.setdefault(f"{nn} over {base}", {})[kind] = improved(pairs)
     return found
+
+
+def improved(pairs: Mapping[str, tuple[Floats, Floats]]) -> dict[str, dict[str, Any]]:
+    """``improvement`` of pairs of scores ``(runs, tasks)``, with intervals."""
+    points, spans = estimates(pairs, lambda x, y: np.array([improvement(x, y)]))
+    return {
+        case: {
+            "probability": float(points[case][0]),
+            "interval": spans[case][:, 0].tolist(),
+            "seeds": len(pairs[case][0]),
+        }
+        for case in pairs
+    }
 
 
 def normalized(of: Mapping[str, Floats], names: list[str]) -> dict[str, Floats]:
@@ -253,7 +258,9 @@ def _seeded(seed: int) -> Iterator[None]:
         np.random.set_state(before)  # noqa: NPY002
 
 
-def write_summary(results: Path) -> dict[str, Any]:
+def write_summary(
+    results: Path, summarize: Callable[[Path], dict[str, Any]] = summarize
+) -> dict[str, Any]:
     """Write ``summary.json``; returns what is in it."""
     summary = summarize(results)
     text = json.dumps(summary, indent=1) + "\n"

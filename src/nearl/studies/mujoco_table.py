@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -55,7 +55,7 @@ def table(summary: Mapping[str, Any]) -> str:
 
 def _head() -> list[str]:
     names = ["task", "arm", "steps", "seeds", "return", "best evaluation", "area", "paper", *OTHERS]
-    return [_line(names), _line(["---"] * len(names))]
+    return [line(names), line(["---"] * len(names))]
 
 
 def _row(task: str, algo: str, arm: Mapping[str, Any]) -> str:
@@ -67,7 +67,7 @@ def _row(task: str, algo: str, arm: Mapping[str, Any]) -> str:
     ]
     seeds = str(arm["return"][mark]["seeds"])
     paper = f"{PAPER[task][algo]:,.0f}"
-    return _line([task, NAMES[algo], f"{int(mark):,}", seeds, *own, paper, *others])
+    return line([task, NAMES[algo], f"{int(mark):,}", seeds, *own, paper, *others])
 
 
 def spread(found: Mapping[str, Any]) -> str:
@@ -75,7 +75,7 @@ def spread(found: Mapping[str, Any]) -> str:
     return f"{found['iqm']:,.0f} [{low:,.0f}, {high:,.0f}]"
 
 
-def _line(cells: list[str]) -> str:
+def line(cells: Sequence[str]) -> str:
     return "| " + " | ".join(cells) + " |"
 
 

@@ -1,0 +1,93 @@
+"""The command line's study of the default."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Annotated
+
+import typer
+
+from nearl.cli_study import (
+    Block,
+    CheckpointMinutes,
+    Checkpoints,
+    Device,
+    Minutes,
+    Precision,
+    Quick,
+    ReportOnly,
+    Status,
+    Table,
+    Threads,
+    console,
+    parse_seeds,
+    tell_status,
+    train_populations,
+)
+
+
+def study_default(
+    part: Annotated[
+        str, typer.Option(help="search: choose on seeds from 100 on; report: on seeds below.")
+    ] = "search",
+    out: Annotated[Path, typer.Option(help="Folder of the runs.")] = Path("runs/study-default"),
+    results: Annotated[
+        Path, typer.Option(help="Folder of both parts' CSV, summary and figures.")
+    ] = Path("results/default"),
+    minutes: Minutes = None,
+    tasks: Annotated[
+        str, typer.Option(help="Only these: Hopper,Ant, or names with a version: Swimmer-v4.")
+    ] = "",
+    arms: Annotated[
+        str, typer.Option(help="Only these arms: names, or how names begin: td3,kernel.")
+    ] = "",
+    seeds: Annotated[str, typer.Option(help="Default 100-105 and, of the report, 0-9.")] = "",
+    steps: Annotated[
+        int | None, typer.Option(help="Default 100,000 and, of the report, 1,000,000.")
+    ] = None,
+    block: Block = None,
+    status: Status = False,
+    report: ReportOnly = False,
+    quick: Quick = False,
+    device: Device = "auto",
+    threads: Threads = None,
+    precision: Precision = "tf32",
+    table: Table = True,
+    checkpoints: Checkpoints = True,
+    checkpoint_minutes: CheckpointMinutes = 10.0,
+) -> None:
+    """Forms of the residual graph beside TD3, n-step TD3 and no residual: choose, then report."""
+    from nearl.studies import default_cells, default_report
+
+    chosen = default_cells.make_cells(
+        part,
+        tasks=[name for name in tasks.split(",") if name],
+        arms=arms,
+        seeds=parse_seeds(seeds) if seeds else None,
+        steps=steps,
+        block=block,
+    )
+    if quick:
+        chosen = default_cells.quick(chosen)
+        out = out / "quick"
+        results = out / "results"
+    out, results = out / part, results / part
+    chosen = tuple(cell.missing(results) for cell in chosen)
+    if status:
+        tell_status(out, chosen, results)
+        return
+    if not report:
+        train_populations(
+            out,
+            chosen,
+            results,
+            precision=precision,
+            minutes=minutes,
+            device=device,
+            threads=threads,
+            table=table,
+            checkpoints=checkpoints,
+            checkpoint_minutes=checkpoint_minutes,
+        )
+    console.print(f"summary, table and figures of {results} ...", soft_wrap=True)
+    console.print(default_report.write(part, results, required=report), soft_wrap=True)

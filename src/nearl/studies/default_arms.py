@@ -1,0 +1,92 @@
+"""The arms of the search for NNTD3's default, and of the report on it, as data.
+
+An arm is a preset of an algorithm with changes to its settings. Arms with the same ``population``
+train in one; a setting that has to be equal throughout a population makes another.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Any
+
+
+@dataclass(frozen=True, kw_only=True)
+class Arm:
+    """An algorithm with settings, and the arm that it is measured against."""
+
+    name: str  # of its columns in the results
+    algo: str
+    preset: str
+    settings: tuple[tuple[str, Any], ...] = ()  # replace the preset's
+    base: str | None = None  # None: others are measured against it
+    population: str = "main"
+
+
+def _search(name: str, *, population: str = "main", **settings: Any) -> Arm:
+    """NNTD3 with preset ``residual``, which is setting s1, but for ``settings``."""
+    return Arm(
+        name=name,
+        algo="nntd3",
+        preset="residual",
+        settings=tuple(settings.items()),
+        base="td3",
+        population=population,
+    )
+
+
+def _control(name: str, *, base: str | None = "td3", **settings: Any) -> Arm:
+    given = tuple(settings.items())
+    return Arm(name=name, algo="td3", preset="residual", settings=given, base=base)
+
+
+NARROW: dict[str, Any] = {"gate": 0.9, "gate_width": 0.3, "sweeps": 8}
+KERNEL: dict[str, Any] = {
+    "residual_neighbors": 16,
+    "gate": 0.9,
+    "gate_width": 0.1,
+    "gate_background": 0.05,
+}
+SEARCH = (
+    _control("td3", base=None),
+    _control("td3-n3", n_steps=3),
+    _control("td3-n5", n_steps=5),
+    _search("s1"),
+    _search("s1-zero", residual_zero=True),  # the same gate without residuals
+    _search("s1-live", anchor="live"),
+    _search("s1-check", self_check=True),
+    _search("s1-live-check", anchor="live", self_check=True),
+    _search("s1-until", gate_until=100_000),
+    _search("s1-bonus", residual_bonus=0.1),
+    _search("s1-sweeps1", sweeps=1),
+    _search("s1-sweeps3", sweeps=3),
+    _search("narrow", **NARROW),
+    _search("narrow-live", **NARROW, anchor="live"),
+    _search("narrower", **(NARROW | {"gate_width": 0.1})),
+    _search("kernel16", **KERNEL),
+    _search("kernel16-live", **KERNEL, anchor="live"),
+    _search("s1-nodes", refresh_nodes=20_000, population="nodes"),
+)
+
+REPORT = (
+    Arm(name="td3", algo="td3", preset="default"),
+    Arm(name="nntd3-default", algo="nntd3", preset="default", base="td3"),
+    Arm(name="ddpg", algo="ddpg", preset="default"),
+    Arm(name="nnddpg-default", algo="nnddpg", preset="default", base="ddpg"),
+)
+
+
+def chosen(arms: tuple[Arm, ...], prefixes: str) -> tuple[Arm, ...]:
+    """The arms whose names begin with one of ``prefixes``, separated by commas; all without any.
+
+    A prefix that is an arm's whole name means that arm alone.
+    """
+    wanted, names = [text for text in prefixes.split(",") if text], {arm.name for arm in arms}
+    exact = names.intersection(wanted)
+    begin = tuple(text for text in wanted if text not in exact)
+    found = tuple(
+        arm for arm in arms if not wanted or arm.name in exact or arm.name.startswith(begin)
+    )
+    if not found:
+        known = ", ".join(arm.name for arm in arms)
+        raise ValueError(f"no arm begins with {prefixes!r}; arms: {known}")
+    return found

@@ -1,0 +1,114 @@
+"""Everything that the study of the default writes from its evaluations: summary, table, figures."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from functools import partial
+from importlib.util import find_spec
+from pathlib import Path
+from typing import Any
+
+from nearl.saving import write_atomically
+from nearl.studies.default_arms import Arm
+from nearl.studies.default_summary import evaluations, known_arms, summarize
+from nearl.studies.figures import small_panels
+from nearl.studies.mujoco_figures import curve, entitle, finish, save
+from nearl.studies.mujoco_report import NEEDS
+from nearl.studies.mujoco_results import Evaluations
+from nearl.studies.mujoco_summary import MISSING, write_summary
+from nearl.studies.mujoco_table import line, spread
+
+
+def write(part: str, results: Path, *, required: bool = True) -> str:
+    """Write the report; returns its table, or says why there is none.
+
+    A machine that only trains need not have what it takes, unless the report is ``required``.
+    """
+    tasks = evaluations(results)
+    arms = known_arms(part, tasks)
+    if not arms:
+        return f"no evaluations in {results} yet"
+    if not required and any(find_spec(name) is None for name in NEEDS):
+        return f"evaluations in {results}; {MISSING}, then 'nearl study default --report'"
+    summary = write_summary(results, partial(summarize, part))
+    text = table(summary)
+    write_atomically(results / "table.md", lambda file: file.write(text.encode()))
+    for task, found in tasks.items():
+        figure = curves(found, arms, title=task)
+        if figure is not None:
+            save(results, "curves", task, figure)
+    return text + f"\nsummary, table and figures in {results}"
+
+
+def table(summary: Mapping[str, Any]) -> str:
+    """Arms by their ratio over all tasks, the largest first, and the areas of their bases."""
+    tasks = list(summary["tasks"])
+    rows = [
+        (arm, over, max(marks, key=lambda mark: (len(marks[mark]["tasks"]), int(mark))))
+        for arm, bases in summary["all"].items()
+        for over, marks in bases.items()
+    ]
+    found = {(arm, over): summary["all"][arm][over][mark] for arm, over, mark in rows}
+    rows.sort(key=lambda row: (row[1], -(found[row[:2]]["ratio"] or 0.0)))
+    head = ["arm", "against", "steps", "seeds", "area ratio", "return ratio", "P(better)", *tasks]
+    lines = [head, ["---"] * len(head)]
+    for arm, over, mark in rows:
+        own = found[arm, over]
+        chance = own["improvement"]
+        low, high = chance["interval"]
+        single = [summary["tasks"][t].get(arm, {}).get(over, {}).get(mark) for t in tasks]
+        lines.append(
+            [arm, over.removeprefix("over "), f"{int(mark):,}", str(own["seeds"])]
+            + [ratio(own), ratio(own["return"])]
+            + [f"{chance['probability']:.2f} [{low:.2f}, {high:.2f}]"]
+            + [ratio(of) if of else "-" for of in single]
+        )
+    notes = (
+        "Ratios are of IQMs over seeds [95 % interval] to the arm in the second column: of the "
+        "area under the curve and of the return at the step in the third; over several tasks, "
+        "their geometric mean. P(better) is of the area."
+    )
+    return "\n".join([*aligned(lines), "", *bases(summary), notes]) + "\n"
+
+
+def bases(summary: Mapping[str, Any]) -> list[str]:
+    """What the arms that others are measured against reach on each task."""
+    lines = []
+    for task, arms in summary["tasks"].items():
+        for name, own in arms.items():
+            if own["auc"] and not any(key.startswith("over ") for key in own):
+                mark = max(own["auc"], key=int)
+                area, final = (spread(own[kind][mark]) for kind in ("auc", "return"))
+                lines.append(f"- {task}, {name}: area {area}, return {final} at {int(mark):,}")
+    return [*lines, ""] if lines else []
+
+
+def ratio(found: Mapping[str, Any]) -> str:
+    if found["ratio"] is None or found["interval"] is None:
+        return "not above 0"
+    low, high = found["interval"]
+    return f"{found['ratio']:.2f} [{low:.2f}, {high:.2f}]"
+
+
+def aligned(rows: list[list[str]]) -> list[str]:
+    """Rows of a Markdown table whose columns are as wide as their widest cell."""
+    widths = [max(map(len, column)) for column in zip(*rows, strict=True)]
+    return [
+        line([cell.ljust(width) for cell, width in zip(row, widths, strict=True)]) for row in rows
+    ]
+
+
+def curves(found: Evaluations, arms: list[Arm], *, title: str) -> Any:
+    """A small panel per arm, with its base: seeds as thin lines, their IQM, its 95 % interval."""
+    known = {arm.name: found.of(arm.name) for arm in arms}
+    shown = [arm for arm in arms if arm.base is not None and known[arm.name][0]]
+    if not shown:
+        return None
+    figure, panels = small_panels(len(shown), width=3.4, height=2.6)
+    for axes, arm in zip(panels, shown, strict=True):
+        for name, color in ((str(arm.base), "C1"), (arm.name, "C0")):
+            if name in known and known[name][0]:
+                curve(axes, found.steps, known[name][1], label=name, color=color)
+        finish(axes, arm.name)
+    entitle(figure, title)
+    return figure

@@ -1,0 +1,109 @@
+"""Summary of the study of the default, from its CSV files alone.
+
+By task and arm, at every mark that it has reached: the return there and the area under the curve
+up to it (the mean of all evaluations), the ratio of the area's IQM to that of the arm's base, and
+the probability of improvement. By arm, both over all tasks.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+
+from nearl.studies.default_arms import Arm
+from nearl.studies.default_cells import PARTS
+from nearl.studies.mujoco_cells import TASKS
+from nearl.studies.mujoco_results import Evaluations, read
+from nearl.studies.mujoco_summary import MARKS, improved, measured, scores, until
+from nearl.studies.ratios import Pair, pooled
+
+
+def evaluations(results: Path) -> dict[str, Evaluations]:
+    """The evaluations of every task that has a file, the study's own tasks first."""
+    order = {f"{task}-v4.csv": i for i, task in enumerate(TASKS)}
+    files = sorted(results.glob("*.csv"), key=lambda f: (order.get(f.name, len(order)), f.name))
+    return {file.stem: read(file) for file in files}
+
+
+def known_arms(part: str, tasks: Mapping[str, Evaluations]) -> list[Arm]:
+    """The arms of a part that there are evaluations of, in the part's order."""
+    return [
+        arm for arm in PARTS[part].arms if any(found.of(arm.name)[0] for found in tasks.values())
+    ]
+
+
+def marks_of(found: Evaluations, *arms: str) -> list[int]:
+    """``MARKS`` that some seed of each arm has reached, and the last step of all their seeds."""
+    reached = [[found.reached(f"{arm}_{seed}") for seed in found.of(arm)[0]] for arm in arms]
+    if not all(reached):
+        return []
+    furthest, everyone = min(map(max, reached)), min(map(min, reached))
+    return sorted({mark for mark in MARKS if mark <= furthest} | ({everyone} - {0}))
+
+
+def pair_of(found: Evaluations, arm: Arm, mark: int, kind: str) -> Pair | None:
+    """Scores of an arm and of its base at a mark, of the seeds that both have."""
+    ours, theirs = (scores(found, name, mark)[kind] for name in (arm.name, str(arm.base)))
+    seeds = sorted(ours.keys() & theirs.keys())
+    if not seeds:
+        return None
+    return np.array([ours[s] for s in seeds]), np.array([theirs[s] for s in seeds])
+
+
+def pairs_of(
+    tasks: Mapping[str, Evaluations], arm: Arm, kind: str = "auc"
+) -> dict[int, dict[str, Pair]]:
+    """``pair_of`` at every mark that the arm and its base have reached, by task."""
+    found: dict[int, dict[str, Pair]] = {}
+    for task, of in tasks.items() if arm.base else ():
+        for mark in marks_of(of, arm.name, str(arm.base)):
+            if (pair := pair_of(of, arm, mark, kind)) is not None:
+                found.setdefault(mark, {})[task] = pair
+    return dict(sorted(found.items()))
+
+
+def summarize(part: str, results: Path) -> dict[str, Any]:
+    """The whole summary; what has not been reached is not in it."""
+    tasks = evaluations(results)
+    arms = known_arms(part, tasks)
+    single = {
+        task: {arm.name: _reached(found, arm) for arm in arms if found.of(arm.name)[0]}
+        for task, found in tasks.items()
+    }
+    together: dict[str, Any] = {}
+    for arm in arms:
+        returns = pairs_of(tasks, arm, "return")
+        for mark, pairs in pairs_of(tasks, arm).items():
+            for task, compared in _compared(pairs, returns[mark]).items():
+                own = together.setdefault(arm.name, {}) if task == "all" else single[task][arm.name]
+                own.setdefault(f"over {arm.base}", {})[str(mark)] = compared
+    return {"part": part, "tasks": single, "all": together}
+
+
+def _reached(found: Evaluations, arm: Arm) -> dict[str, Any]:
+    """Return and area at every mark of an arm."""
+    marks = [mark for mark in marks_of(found, arm.name) if until(found, arm.name, mark)]
+    of = {mark: scores(found, arm.name, mark) for mark in marks}
+    return {
+        kind: {str(mark): measured(values[kind]) for mark, values in of.items()}
+        for kind in ("return", "auc")
+    }
+
+
+def _compared(areas: Mapping[str, Pair], returns: Mapping[str, Pair]) -> dict[str, Any]:
+    """Ratios and probabilities of improvement on every task, and on ``all`` of them."""
+    least = min(len(x) for x, _ in areas.values())  # as many seeds as every task has
+    x, y = (np.stack([pair[i][:least] for pair in areas.values()], 1) for i in (0, 1))
+    columns = {task: (x[:, None], y[:, None]) for task, (x, y) in areas.items()}  # (seeds, 1)
+    chances = improved(columns | {"all": (x, y)})
+    cases = {task: ([pair], [returns[task]]) for task, pair in areas.items()}
+    cases["all"] = list(areas.values()), list(returns.values())
+    found: dict[str, Any] = {
+        case: pooled(area) | {"improvement": chances[case], "return": pooled(final)}
+        for case, (area, final) in cases.items()
+    }
+    found["all"]["tasks"] = list(areas)
+    return found

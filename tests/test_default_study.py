@@ -1,0 +1,336 @@
+"""The study of the default: arms as data, ratios with known answers, and runs that are cut."""
+
+import json
+import sys
+from dataclasses import replace
+
+import numpy as np
+import pytest
+import torch
+from hypothesis import given, settings
+from hypothesis import strategies as st
+from hypothesis.extra.numpy import arrays
+
+from nearl.cli import main
+from nearl.population import settings_from_preset
+from nearl.population.members import flat_settings
+from nearl.studies import default_report, default_summary, mujoco, mujoco_summary
+from nearl.studies.default_arms import REPORT, SEARCH, Arm, chosen
+from nearl.studies.default_cells import PARTS, Cell, Part, make_cells, quick
+from nearl.studies.intervals import iqm_interval
+from nearl.studies.mujoco_results import Evaluations, read, write
+from nearl.studies.ratios import geometric_mean, iqm_ratio, pooled
+
+torch.set_num_threads(1)  # networks this small are slower on several
+TASKS = ["HalfCheetah-v4", "Hopper-v4", "Walker2d-v4", "Ant-v4"]
+
+
+# -- arms as data --------------------------------------------------------------------------------
+
+
+def member(arm, task="Hopper-v4"):
+    return settings_from_preset(arm.algo, arm.preset, task, 100, dict(arm.settings))
+
+
+def differences(first, second):
+    one, other = (flat_settings(member(arm)) for arm in (first, second))
+    return {name for name in one if name != "nn" and one[name] != other[name]}
+
+
+@pytest.mark.parametrize("arms", [SEARCH, REPORT])
+def test_arms_differ_from_their_base_in_the_module_alone(arms):
+    by_name = {arm.name: arm for arm in arms}
+    assert len(by_name) == len(arms)
+    for arm in arms:
+        if arm.base is None:
+            continue
+        base = by_name[arm.base]
+        assert base.base is None and base.algo == member(arm).algo.removeprefix("nn")
+        own = {"algo", *(name for name, _ in arm.settings)}
+        module = {"weight"} if arm.algo.startswith("nn") else set()
+        assert differences(arm, base) <= own | module
+        assert member(arm).uses_neighbors == arm.algo.startswith("nn")
+
+
+def test_controls_change_one_thing():
+    arms = {arm.name: arm for arm in SEARCH}
+    assert differences(arms["s1"], arms["s1-zero"]) == {"residual_zero"}
+    assert differences(arms["td3"], arms["td3-n3"]) == {"n_steps"}
+    assert member(arms["td3-n5"]).n_steps == 5 and member(arms["td3"]).n_steps == 1
+    s1 = member(arms["s1"]).nn
+    assert (s1.form, s1.gate, s1.gate_width, s1.sweeps) == ("residual", 0.95, 1.0, 12)
+    assert {name for name in arms if differences(arms["s1"], arms[name]) == set()} == {"s1"}
+
+
+def test_arms_of_a_population_agree_on_what_it_shares():
+    for arms in (SEARCH, REPORT):
+        shared: dict[str, set[tuple[object, ...]]] = {}
+        for arm in arms:
+            nn = member(arm).nn
+            key = (nn.refresh_every, nn.refresh_nodes, nn.graph_size)
+            if member(arm).uses_neighbors and nn.form == "residual":
+                shared.setdefault(arm.population, set()).add(key)
+        assert all(len(keys) == 1 for keys in shared.values())
+        assert len(set().union(*shared.values())) == len(shared)  # and need not be apart otherwise
+
+
+def test_the_cells_are_tasks_by_populations_by_blocks_of_seeds():
+    cells = make_cells("search")
+    assert [cell.task for cell in cells] == [task for task in TASKS for _ in range(2)]
+    assert {(c.steps, c.eval_every, c.eval_episodes) for c in cells} == {(100_000, 5_000, 5)}
+    assert cells[0].seeds == (100, 101, 102, 103, 104, 105)
+    assert sum(len(cell.arms) for cell in cells[:2]) == len(SEARCH)
+    small = make_cells("search", tasks=["Ant"], arms="td3,s1-live", seeds=(100, 101, 102), block=2)
+    names = ("td3", "s1-live")
+    assert [(c.names, c.seeds) for c in small] == [(names, (100, 101)), (names, (102,))]
+    assert len({cell.name for cell in (*cells, *small)}) == len(cells) + 2
+    report = make_cells("report", tasks=["Swimmer-v4"])
+    assert [(c.env_id, c.names) for c in report] == [("Swimmer-v4", tuple(a.name for a in REPORT))]
+    assert {(c.task, c.seeds) for c in quick(cells)} == {("HalfCheetah-v4", (100, 101))}
+    assert report[0].seeds == tuple(range(10)) and report[0].last == 1_000_000
+    assert len(report[0].members()) == 40
+
+
+@pytest.mark.parametrize(
+    ("wrong", "message"),
+    [
+        ({"part": "both"}, "part must be one of search, report; got 'both'"),
+        ({"part": "search", "seeds": (99, 100)}, "chooses on seeds from 100 on.*got seed 99"),
+        ({"part": "report", "seeds": (9, 100)}, "got seed 100 for the report"),
+        ({"part": "search", "arms": "s2"}, "no arm begins with 's2'; arms: td3, "),
+        ({"part": "search", "steps": 4_999}, "steps must be at least 5000"),
+        ({"part": "search", "block": 0}, "block must be at least 1"),
+    ],
+)
+def test_wrong_cells_are_refused(wrong, message):
+    with pytest.raises(ValueError, match=message):
+        make_cells(**wrong)
+
+
+def test_arms_are_chosen_by_the_beginning_of_their_names():
+    found = [arm.name for arm in chosen(SEARCH, "kernel,s1-sweeps")]
+    assert found == ["s1-sweeps1", "s1-sweeps3", "kernel16", "kernel16-live"]
+    assert [arm.name for arm in chosen(SEARCH, "kernel16")] == ["kernel16"]  # a whole name
+    assert chosen(SEARCH, "") == SEARCH
+
+
+# -- ratios --------------------------------------------------------------------------------------
+
+SCORES = arrays(np.float64, st.integers(1, 9), elements=st.floats(1.0, 1e4))
+
+
+@settings(max_examples=10, deadline=None)
+@given(SCORES, st.floats(0.1, 10.0))
+def test_an_arm_that_is_c_times_its_base_has_ratio_c_without_doubt(base, c):
+    found = pooled([(c * base, base)])
+    assert [found["ratio"], *found["interval"]] == pytest.approx([c] * 3)
+    assert found["seeds"] == len(base) and found["undefined"] == 0.0
+
+
+@settings(max_examples=10, deadline=None)
+@given(SCORES)
+def test_beside_a_base_of_one_the_ratio_is_the_iqm_with_its_interval(scores):
+    found = pooled([(scores, np.ones(len(scores)))])
+    assert found["interval"] == pytest.approx(list(iqm_interval(scores)))
+
+
+def test_ratios_of_iqms_by_hand():
+    x, y = np.array([1.0, 4.0, 6.0, 100.0]), np.array([1.0, 2.0, 3.0, 50.0])
+    assert iqm_ratio(x, y) == (4 + 6) / (2 + 3)
+    assert np.isnan(iqm_ratio(x, -y))
+    assert geometric_mean(np.array([4.0, 0.25])) == 1.0
+    assert geometric_mean(np.array([[2.0, 3.0], [8.0, -1.0]])).tolist() == [4.0, 0.0]
+    tasks = [(2.0 * y, y), (0.5 * y, y), (8.0 * x, x)]
+    assert pooled(tasks)["ratio"] == pytest.approx(2.0)
+    assert pooled(tasks)["interval"] == pytest.approx([2.0, 2.0])
+
+
+def test_a_base_that_is_not_above_zero_has_no_ratio():
+    y = np.array([-5.0, -4.0, -3.0])
+    nothing = {"ratio": None, "interval": None, "seeds": 3, "undefined": 1.0}
+    assert pooled([(y + 100, y)]) == nothing
+    assert pooled([(y, y), (-y, -y)]) == nothing  # nor has a mean over tasks
+    mixed = pooled([(np.array([2.0, 2.0, 2.0]), np.array([1.0, 1.0, -1.5]))])
+    assert 0.0 < mixed["undefined"] < 1.0 and mixed["interval"][1] >= 2.0
+
+
+def test_a_ratio_of_noise_alone_has_one_in_its_interval():
+    rng = np.random.default_rng(0)
+    inside = 0
+    for _ in range(40):
+        low, high = pooled([(rng.normal(100, 10, 10), rng.normal(100, 10, 10))])["interval"]
+        inside += low <= 1.0 <= high
+    assert inside >= 33  # 95 % of 40 are 38; of fewer than 33, the chance is about 1 %
+
+
+# -- summary -------------------------------------------------------------------------------------
+
+
+def curves(arms, *, length=20, every=5_000, seeds=range(100, 104)):
+    """Evaluations whose areas are known: a level per arm, and 1 % more per seed."""
+    returns = {
+        f"{arm}_{seed}": level * (1 + (seed - 100) / 100) * np.linspace(0.5, 1.5, length)
+        for arm, level in arms.items()
+        for seed in seeds
+    }
+    return Evaluations(every * np.arange(1, length + 1), returns)
+
+
+@pytest.fixture
+def faked(tmp_path, monkeypatch):
+    monkeypatch.setattr(mujoco_summary, "REPS", 20)
+    levels = {"td3": 1000.0, "s1": 1500.0, "td3-n3": 500.0}
+    write(tmp_path / "Hopper-v4.csv", curves(levels))
+    write(tmp_path / "Ant-v4.csv", curves({"td3": 300.0, "s1": 600.0, "s1-live": 300.0}))
+    return tmp_path
+
+
+def test_the_summary_has_ratios_by_task_and_over_tasks(faked):
+    summary = mujoco_summary.write_summary(faked, lambda r: default_summary.summarize("search", r))
+    assert json.loads((faked / "summary.json").read_text()) == summary
+    assert list(summary["tasks"]) == ["Hopper-v4", "Ant-v4"]
+    hopper = summary["tasks"]["Hopper-v4"]
+    assert list(hopper) == ["td3", "td3-n3", "s1"] and "over td3" not in hopper["td3"]
+    assert hopper["td3"]["auc"]["100000"]["mean"] == pytest.approx(1015.0)
+    assert hopper["td3"]["return"]["100000"]["mean"] == pytest.approx(1.5 * 1015.0)
+    own = hopper["s1"]["over td3"]["100000"]
+    assert [own["ratio"], *own["interval"]] == pytest.approx([1.5] * 3, rel=1e-4)
+    assert own["improvement"] == {"probability": 1.0, "interval": [1.0, 1.0], "seeds": 4}
+    assert own["return"]["ratio"] == pytest.approx(1.5, rel=1e-4)
+    assert hopper["td3-n3"]["over td3"]["100000"]["improvement"]["probability"] == 0.0
+    everything = summary["all"]["s1"]["over td3"]["100000"]
+    assert everything["ratio"] == pytest.approx((1.5 * 2.0) ** 0.5, rel=1e-4)
+    assert everything["tasks"] == ["Hopper-v4", "Ant-v4"]
+    assert everything["improvement"]["probability"] == 1.0
+    assert summary["all"]["td3-n3"]["over td3"]["100000"]["tasks"] == ["Hopper-v4"]
+
+
+def test_an_arm_that_is_behind_is_compared_where_both_have_been(tmp_path, monkeypatch):
+    monkeypatch.setattr(mujoco_summary, "REPS", 20)
+    whole = curves({"td3": 100.0}, length=100, every=10_000)
+    begun = curves({"s1": 200.0}, length=100, every=10_000, seeds=range(101, 103))
+    late = {name: np.where(np.arange(100) < 35, row, np.nan) for name, row in begun.returns.items()}
+    write(tmp_path / "Hopper-v4.csv", Evaluations(whole.steps, whole.returns | late))
+    summary = default_summary.summarize("search", tmp_path)
+    found = summary["tasks"]["Hopper-v4"]
+    assert list(found["td3"]["auc"]) == ["100000", "300000", "1000000"]
+    assert list(found["s1"]["over td3"]) == ["100000", "300000", "350000"]
+    three = found["s1"]["over td3"]["300000"]
+    assert three["seeds"] == 2 and three["ratio"] == pytest.approx(2.0, rel=1e-4)
+
+
+def test_the_report_is_a_table_and_a_figure_per_task(faked):
+    text = default_report.write("search", faked)
+    assert (faked / "table.md").read_text() in text
+    rows = [line.split(" | ") for line in text.splitlines() if line.startswith("| ")]
+    assert [row[0].strip("| ") for row in rows[2:]] == ["s1", "s1-live", "td3-n3"]
+    assert rows[2][4].strip() == "1.73 [1.73, 1.73]" and len({len("|".join(r)) for r in rows}) == 1
+    assert "- Hopper-v4, td3: area 1,015 [" in text
+    for task in ("Hopper-v4", "Ant-v4"):
+        assert (faked / f"curves-{task}.png").read_bytes().startswith(b"\x89PNG")
+        assert b"<svg" in (faked / f"curves-{task}.svg").read_bytes()
+    assert "no evaluations" in default_report.write("search", faked / "empty")
+
+
+# -- runs ----------------------------------------------------------------------------------------
+
+NEAR = (("form", "td"), ("weight", 0.5), ("horizon", 2))
+ARMS = (
+    Arm(name="td3", algo="td3", preset="default"),
+    Arm(name="td3-n3", algo="td3", preset="default", settings=(("n_steps", 3),), base="td3"),
+    Arm(name="near", algo="nntd3", preset="default", settings=NEAR, base="td3"),
+    Arm(name="apart", algo="nntd3", preset="default", settings=NEAR, base="td3", population="two"),
+)
+OPTIONS = {"device": "cpu", "threads": 1, "table": False}
+
+
+@pytest.fixture
+def cell():
+    small = quick([Cell(task="Hopper-v4", arms=ARMS[:3], seeds=(100, 101), steps=10_000)])[0]
+    changes = tuple((dict(small.changes) | {"learning_starts": 100}).items())
+    return replace(small, steps=240, eval_every=120, changes=changes)
+
+
+def test_a_run_cut_in_pieces_equals_the_whole_and_blocks_of_seeds(tmp_path, cell):
+    assert mujoco.run(tmp_path / "a", [cell], results=tmp_path / "whole", **OPTIONS)
+    told, cut = [], tmp_path / "cut"
+    for minutes in (1e-3, None):
+        over = mujoco.run(
+            tmp_path / "b",
+            [cell.missing(cut)],
+            results=cut,
+            minutes=minutes,
+            on_cell=lambda c, text: told.append(text),
+            **OPTIONS,
+        )
+    assert over and "at step 1, to be continued" in told and told[-1] == "finished"
+    blocks = [replace(cell, seeds=(100,)), replace(cell, arms=ARMS[1:3], seeds=(101,))]
+    blocks += [replace(cell, arms=ARMS[:1], seeds=(101,))]
+    pieces = tmp_path / "pieces"
+    assert mujoco.run(tmp_path / "c", blocks, results=pieces, checkpoints=False, **OPTIONS)
+    whole, once, parts = (read(f / "Hopper-v4.csv") for f in (tmp_path / "whole", cut, pieces))
+    names = [f"{arm}_{seed}" for arm in ("td3", "td3-n3", "near") for seed in (100, 101)]
+    assert list(whole.returns) == list(once.returns) == names == list(parts.returns)
+    for name in names:
+        assert np.array_equal(whole.returns[name], once.returns[name])
+        assert whole.returns[name] == pytest.approx(parts.returns[name], rel=1e-3)
+    told = json.loads((pieces / "Hopper-v4.json").read_text())
+    assert told["arms"].keys() == {"td3", "td3-n3", "near"} and len(told["blocks"]) == 3
+    assert told["arms"]["td3-n3"]["n_steps"] == 3
+    made = [block["arms"] for block in told["blocks"].values()]
+    assert made == [["td3", "td3-n3", "near"], ["td3-n3", "near"], ["td3"]]
+
+
+def test_arms_that_the_results_have_are_not_trained_again(tmp_path, cell):
+    done = curves({"td3": 1.0, "near": 2.0}, length=2, every=120)
+    mujoco.keep(cell, done, tmp_path)
+    assert cell.missing(tmp_path).names == ("td3-n3",)
+    longer = replace(cell, steps=360)
+    assert longer.missing(tmp_path) == longer
+    mujoco.keep(cell, curves({"td3-n3": 1.0}, length=2, every=120), tmp_path)
+    assert cell.missing(tmp_path) == cell  # all of it: finished before
+    told = []
+    assert mujoco.run(
+        tmp_path / "runs", [cell], results=tmp_path, on_cell=lambda c, text: told.append(text)
+    )
+    assert told == ["finished before"]
+
+
+def test_an_arm_may_not_change_its_settings_under_its_name(tmp_path, cell):
+    mujoco.keep_settings(cell, tmp_path)
+    mujoco.keep_settings(replace(cell, arms=ARMS[3:]), tmp_path)  # another arm may come
+    other = replace(ARMS[1], settings=(("n_steps", 4),))
+    with pytest.raises(ValueError, match="another arms: td3-n3 n_steps 3 .asked: 4."):
+        mujoco.run(tmp_path, [replace(cell, arms=(other,))], results=tmp_path, **OPTIONS)
+    old = json.loads((tmp_path / "Hopper-v4.json").read_text())
+    for own in old["arms"].values():  # as of before there were n-step returns
+        if own["n_steps"] == 1:
+            del own["n_steps"]
+    (tmp_path / "Hopper-v4.json").write_text(json.dumps(old))
+    mujoco.keep_settings(cell, tmp_path)
+
+
+def test_the_command_trains_quickly_tells_and_reports(tmp_path, monkeypatch, capsys):
+    monkeypatch.setitem(PARTS, "search", Part(arms=ARMS, seeds=(100,), steps=9000, eval_every=5000))
+    monkeypatch.setattr(mujoco_summary, "REPS", 20)
+
+    def command(*more):
+        folders = ["--out", str(tmp_path / "runs"), "--results", str(tmp_path / "results")]
+        chosen = ["--tasks", "Hopper", *more]
+        monkeypatch.setattr(sys, "argv", ["nearl", "study", "default", *folders, *chosen])
+        with pytest.raises(SystemExit) as end:
+            main()
+        assert end.value.code in (0, None)
+        return capsys.readouterr().out
+
+    assert [line.rpartition(": ")[2] for line in command("--status").splitlines()] == [
+        "not begun",
+        "not begun",
+    ]
+    out = command("--quick", "--device", "cpu", "--threads", "1", "--no-table", "--no-checkpoints")
+    assert out.count("finished") == 2 and "| near " in out and "| apart " in out
+    folder = tmp_path / "runs" / "quick" / "results" / "search"
+    assert read(folder / "Hopper-v4.csv").steps.tolist() == [200, 400]
+    assert command("--quick", "--status").count(": finished") == 2
+    assert "| td3-n3 " in command("--quick", "--report")
+    assert "no evaluations" in command("--report")

@@ -64,6 +64,9 @@ SEARCH = (
     _search("narrower", **(NARROW | {"gate_width": 0.1})),
     _search("kernel16", **KERNEL),
     _search("kernel16-live", **KERNEL, anchor="live"),
+    _search("kernel16-live-check", **KERNEL, anchor="live", self_check=True),
+    _search("kernel16-live-until", **KERNEL, anchor="live", gate_until=200_000),
+    _search("kernel4-live", **(KERNEL | {"residual_neighbors": 4}), anchor="live"),
     _search("s1-nodes", refresh_nodes=20_000, population="nodes"),
 )
 

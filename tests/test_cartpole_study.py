@@ -8,6 +8,7 @@ import pytest
 from nearl.agents.config import NNACConfig
 from nearl.algorithms import check_algorithm
 from nearl.presets import load_preset
+from nearl.runs import Run
 from nearl.studies import cartpole
 from nearl.studies.cartpole_arms import BASELINES, STATE, make_arms
 from nearl.studies.cells import Arm, cell_folder
@@ -80,6 +81,12 @@ def test_a_quick_study_leaves_files_and_figures(tmp_path):
     before = model.stat().st_mtime_ns
     cartpole.run(tmp_path / "runs", arms=arms, jobs=1)
     assert model.stat().st_mtime_ns == before  # what is finished is skipped
+    model.with_name("checkpoint.pt").unlink()  # ... and its evaluations are all that counts
+    cartpole.run(tmp_path / "runs", arms=arms, jobs=1)
+    assert model.stat().st_mtime_ns == before
+    with pytest.raises(ValueError, match="seed 0"):
+        other = Run(cell_folder(tmp_path / "runs", arms[0], 0))
+        other.evaluated(replace(other.settings(), seed=1))
 
 
 def test_the_interquartile_mean_leaves_both_quarters_out():

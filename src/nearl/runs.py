@@ -110,6 +110,12 @@ class Run:
             rows = [row for row in csv.reader(file) if len(row) == len(COLUMNS)][1:]
         return [dict(zip(COLUMNS, map(float, row), strict=True)) for row in rows]
 
+    def evaluated(self, settings: RunSettings) -> bool:
+        """Whether these settings have been run and evaluated to the end; others are refused."""
+        self._check_same(settings)
+        rows, every = self.rows(), settings.eval_every
+        return bool(rows) and rows[-1]["step"] >= settings.steps // every * every
+
     def _write_rows(self, rows: list[dict[str, float]]) -> None:
         lines = [",".join(COLUMNS)]
         for row in rows:

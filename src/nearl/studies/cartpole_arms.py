@@ -38,7 +38,11 @@ DEFAULT_ABLATION: dict[str, dict[str, Any]] = {  # of the preset ``default``
 def make_arms() -> tuple[Arm, ...]:
     """Every arm, those that take the least time first."""
     state = [arm("state-nnac", "nnac", STATE), arm("state-nnac-rollout", "nnac", STATE, "rollout")]
-    state += [arm(f"projected{dim}-nnac", "nnac", env) for dim, env in PROJECTED.items()]
+    for dim, env in PROJECTED.items():
+        state += [arm(f"projected{dim}-nnac", "nnac", env)]
+        state += [arm(f"projected{dim}-nnac-rollout", "nnac", env, "rollout")]
+    # What the projections' metric does where it is not needed.
+    state += [arm("state-nnac-whitened", "nnac", STATE, whiten=True)]
     state += [arm(f"state-{algo}", algo, STATE) for algo in BASELINES]
     pixels = [arm("pixels-nnac", "nnac", PIXELS, seeds=FIVE)]
     pixels += [arm("pixels-nnac-l2", "nnac", PIXELS, seeds=FIVE, distance="l2")]

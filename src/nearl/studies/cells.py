@@ -33,7 +33,7 @@ class Arm:
 
 
 def run_cell(arm: Arm, seed: int, folder: Path) -> None:
-    """Train one seed of one arm, or continue it."""
+    """Train one seed of one arm, or continue it; nothing is left to do once it is evaluated."""
     import torch
 
     torch.set_num_threads(1)
@@ -47,7 +47,9 @@ def run_cell(arm: Arm, seed: int, folder: Path) -> None:
         eval_every=arm.eval_every,
         device=arm.device,
     )
-    Run(folder).train(settings)
+    run = Run(folder)
+    if not run.evaluated(settings):  # all that a study reads
+        run.train(settings)
 
 
 def run_cells(

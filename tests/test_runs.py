@@ -12,6 +12,7 @@ import pytest
 import torch
 
 from nearl.envs import Replayable
+from nearl.locking import BusyError, alone
 from nearl.runs import Run, RunSettings
 from nearl.saving import CorruptFileError, write_atomically
 
@@ -192,3 +193,22 @@ def test_train_eval_and_video_from_the_command_line(tmp_path):
     assert (run / "eval.csv").read_text().startswith("step,mean_return,std_return,episodes\n300,")
     for name in ("model.zip", "checkpoint.pt", "learning_curve.png", "agent.gif"):
         assert (run / name).stat().st_size > 1000
+
+
+def test_a_run_has_one_process_at_a_time(tmp_path):
+    """A second one is refused; a killed one leaves no lock behind."""
+    hold = "from nearl.locking import alone; from pathlib import Path; import sys, time\n"
+    hold += "with alone(Path(sys.argv[1])): print('held', flush=True); time.sleep(60)"
+    holder = subprocess.Popen(
+        [sys.executable, "-c", hold, str(tmp_path)], stdout=subprocess.PIPE, text=True
+    )
+    try:
+        assert holder.stdout.readline() == "held\n"
+        with pytest.raises(BusyError, match="another process is training in"):
+            Run(tmp_path).train(settings())
+        assert [path.name for path in tmp_path.iterdir()] == [".lock"]  # nothing was begun
+    finally:
+        holder.kill()
+        holder.wait()
+    with alone(tmp_path):
+        pass

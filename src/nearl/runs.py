@@ -30,6 +30,7 @@ from nearl.algorithms import (
 )
 from nearl.envs import Replayable
 from nearl.evaluation import evaluate
+from nearl.locking import alone
 from nearl.recorder import Recorder
 from nearl.saving import CorruptFileError, write_atomically
 
@@ -132,8 +133,21 @@ class Run:
         *,
         on_evaluation: Callable[[dict[str, float]], None] = lambda row: None,
         on_progress: Callable[[int], None] = lambda step: None,
+        wait: bool = False,
     ) -> Any:
-        """Train, or continue where the last complete checkpoint left off; returns the agent."""
+        """Train, or continue where the last complete checkpoint left off; returns the agent.
+
+        Where another process trains this run, it is refused, or begun when that one ends.
+        """
+        with alone(self.folder, wait=wait):
+            return self._train(settings, on_evaluation, on_progress)
+
+    def _train(
+        self,
+        settings: RunSettings,
+        on_evaluation: Callable[[dict[str, float]], None],
+        on_progress: Callable[[int], None],
+    ) -> Any:
         self._check_same(settings)
         agent = self._agent(settings)
         self._write_settings(settings)

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import time
 from collections.abc import Callable, Sequence
+from contextlib import nullcontext
 from os import PathLike
 from pathlib import Path
 from typing import Any, Self
@@ -14,6 +15,7 @@ from numpy.typing import NDArray
 
 from nearl.algorithms import check_device
 from nearl.envs import StepResult
+from nearl.locking import alone
 from nearl.population.checkpoint import Checkpoints
 from nearl.population.engine import PlainEngine
 from nearl.population.estimate import check_fits, graph_bytes
@@ -144,6 +146,10 @@ class Population:
         if self.done:
             return True
         self._report = on_evaluation
+        with alone(self.folder) if self.folder is not None else nullcontext():
+            return self._train(minutes)
+
+    def _train(self, minutes: float | None) -> bool:
         begun, at_start = time.monotonic(), self.step
         saved = begun
         title = f"{len(self.members)} members on {self.env_id}"

@@ -49,7 +49,7 @@ def run_cell(arm: Arm, seed: int, folder: Path) -> None:
     )
     run = Run(folder)
     if not run.evaluated(settings):  # all that a study reads
-        run.train(settings)
+        run.train(settings, wait=True)
 
 
 def run_cells(

@@ -74,6 +74,8 @@ def test_a_quick_study_leaves_files_and_figures(tmp_path):
     summary = cartpole.run(tmp_path / "runs", arms=arms, jobs=1, results=tmp_path / "results")
     names = {path.name for path in (tmp_path / "results").iterdir()}
     assert {"state-nnac.csv", "summary.json", "state.png", "state.svg", "inputs.png"} <= names
+    rows = (tmp_path / "results" / "table.md").read_text().splitlines()
+    assert [row.split(" | ")[1] for row in rows if row.startswith("| state-nnac")] == ["0/1"]
     assert summary["state-nnac"]["seeds"] == 1
     lines = (tmp_path / "results" / "state-nnac.csv").read_text().splitlines()
     assert lines[0] == "step,seed_0" and len(lines) == 1 + 6

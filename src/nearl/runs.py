@@ -32,7 +32,7 @@ from nearl.envs import Replayable
 from nearl.evaluation import evaluate
 from nearl.locking import alone
 from nearl.recorder import Recorder
-from nearl.saving import CorruptFileError, write_atomically
+from nearl.saving import CorruptFileError, write_text
 
 COLUMNS = ("step", "mean_return", "std_return", "episodes")
 
@@ -125,7 +125,7 @@ class Run:
                 f"{row['episodes']:.0f}"
             )
         text = "\n".join(lines) + "\n"
-        write_atomically(self.evaluations, lambda file: file.write(text.encode()))
+        write_text(self.evaluations, text)
 
     def train(
         self,
@@ -214,7 +214,7 @@ class Run:
 
     def _write_settings(self, settings: RunSettings) -> None:
         text = json.dumps(asdict(settings), indent=2) + "\n"
-        write_atomically(self.settings_file, lambda file: file.write(text.encode()))
+        write_text(self.settings_file, text)
 
     def _agent(self, settings: RunSettings) -> Any:
         """A fresh agent on environments whose state a checkpoint can hold."""

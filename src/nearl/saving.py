@@ -33,6 +33,11 @@ def write_atomically(path: str | os.PathLike[str], write: Callable[[IO[bytes]], 
     return path
 
 
+def write_text(path: str | os.PathLike[str], text: str) -> Path:
+    """The same for text."""
+    return write_atomically(path, lambda file: file.write(text.encode()))
+
+
 def save_state(path: str | os.PathLike[str], kind: str, state: dict[str, Any]) -> Path:
     """Save plain data and tensors under a ``kind`` that ``load_state`` checks."""
     payload = {"nearl": kind, "version": 1, "state": state}

@@ -14,7 +14,7 @@ from nearl.inspection.findings import Finding, findings
 from nearl.inspection.measure import Measured, measure
 from nearl.inspection.page import draw_page, subtitle
 from nearl.inspection.visits import open_run
-from nearl.saving import write_atomically
+from nearl.saving import write_atomically, write_text
 from nearl.theory import LipschitzEstimate
 
 
@@ -53,7 +53,7 @@ def inspect_run(
         found,
         page,
         write_atomically(target / f"{name}.json", lambda file: file.write(numbers.encode())),
-        write_atomically(target / f"{name}.txt", lambda file: file.write(text.encode())),
+        write_text(target / f"{name}.txt", text),
     )
 
 

@@ -8,7 +8,7 @@ from pathlib import Path
 from typing import Any
 
 from nearl.population.members import MemberSettings, flat_settings
-from nearl.saving import CorruptFileError, write_atomically
+from nearl.saving import CorruptFileError, write_text
 
 
 @dataclass(frozen=True)
@@ -47,7 +47,7 @@ def write_settings(folder: Path, settings: PopulationSettings) -> None:
         _check_same(folder, read_settings(folder), settings)
     given = vars(settings) | {"members": [member.as_dict() for member in settings.members]}
     text = json.dumps(given, indent=1) + "\n"
-    write_atomically(folder / "population.json", lambda file: file.write(text.encode()))
+    write_text(folder / "population.json", text)
 
 
 def _check_same(folder: Path, before: PopulationSettings, now: PopulationSettings) -> None:

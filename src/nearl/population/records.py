@@ -14,7 +14,7 @@ from typing import Any
 
 from nearl.envs.base import Floats
 from nearl.population.members import MemberSettings, arm, flat_settings, swept
-from nearl.saving import write_atomically
+from nearl.saving import write_atomically, write_text
 
 COLUMNS = ("member", "algo", "seed", "step", "mean_return", "std_return")
 
@@ -44,7 +44,7 @@ class Records:
             known = [row for row in read_rows(self.file) if row["step"] <= step]
             self.rows = [row | self._sweep(members[row["member"]]) for row in known]
             text = ",".join(self.columns) + "\n" + "".join(map(self._line, self.rows))
-            write_atomically(self.file, lambda file: file.write(text.encode()))
+            write_text(self.file, text)
             self.module_file = folder / "nn.csv"
             _cut(self.module_file, now)
             self._board = _writer(folder / "tensorboard", step + 1)

@@ -11,8 +11,9 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from nearl.saving import write_atomically
+from nearl.saving import write_text
 from nearl.studies.cartpole_arms import BASELINES, make_arms
+from nearl.studies.cartpole_table import table
 from nearl.studies.cells import Arm, curves, run_cells, write_csv
 from nearl.studies.figures import Curves, seed_curves
 from nearl.studies.intervals import iqm, iqm_interval
@@ -69,9 +70,11 @@ def run(
         write_csv(out, arm, results / f"{arm.name}.csv")
     known = results / "summary.json"
     before = json.loads(known.read_text()) if known.exists() else {}
-    merged = before | summary
-    text = json.dumps(merged, indent=1) + "\n"
-    write_atomically(known, lambda file: file.write(text.encode()))
+    order = [arm.name for arm in make_arms()]
+    merged = {name: found for name, found in (before | summary).items() if name in order}
+    merged = dict(sorted(merged.items(), key=lambda item: order.index(item[0])))
+    write_text(known, json.dumps(merged, indent=1) + "\n")
+    write_text(results / "table.md", table(merged))
     draw(results)
     return summary
 

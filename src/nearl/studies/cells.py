@@ -13,7 +13,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from nearl.runs import Run, RunSettings
-from nearl.saving import write_atomically
+from nearl.saving import write_text
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -99,4 +99,4 @@ def write_csv(out: Path, arm: Arm, path: Path) -> None:
     for i, row in enumerate(values.T):
         lines.append(f"{arm.eval_every * (i + 1)}," + ",".join(f"{value:.6g}" for value in row))
     text = "\n".join(lines) + "\n"
-    write_atomically(path, lambda file: file.write(text.encode()))
+    write_text(path, text)

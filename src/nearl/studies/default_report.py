@@ -8,7 +8,7 @@ from importlib.util import find_spec
 from pathlib import Path
 from typing import Any
 
-from nearl.saving import write_atomically
+from nearl.saving import write_text
 from nearl.studies.default_arms import Arm
 from nearl.studies.default_summary import evaluations, known_arms, summarize
 from nearl.studies.figures import small_panels
@@ -32,7 +32,7 @@ def write(part: str, results: Path, *, required: bool = True) -> str:
         return f"evaluations in {results}; {MISSING}, then 'nearl study default --report'"
     summary = write_summary(results, partial(summarize, part))
     text = table(summary)
-    write_atomically(results / "table.md", lambda file: file.write(text.encode()))
+    write_text(results / "table.md", text)
     for task, found in tasks.items():
         figure = curves(found, arms, title=task)
         if figure is not None:

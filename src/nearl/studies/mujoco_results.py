@@ -19,7 +19,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from nearl.population.members import MemberSettings
-from nearl.saving import CorruptFileError, write_atomically
+from nearl.saving import CorruptFileError, write_text
 from nearl.studies.population_cell import arm_of, member_name, seed_of
 
 Floats = NDArray[np.float64]
@@ -94,7 +94,7 @@ def write(path: Path, found: Evaluations) -> None:
         values = [found.returns[name][i] for name in names]
         lines.append(",".join([str(step), *("" if np.isnan(v) else f"{v:.6g}" for v in values)]))
     text = "\n".join(lines) + "\n"
-    write_atomically(path, lambda file: file.write(text.encode()))
+    write_text(path, text)
 
 
 # -- settings ------------------------------------------------------------------------------------
@@ -165,4 +165,4 @@ def _difference(old: Any, new: Any) -> str:
 
 def write_settings(path: Path, settings: Mapping[str, Any]) -> None:
     text = json.dumps(settings, indent=1) + "\n"
-    write_atomically(path, lambda file: file.write(text.encode()))
+    write_text(path, text)

@@ -15,7 +15,7 @@ from typing import Any
 
 import numpy as np
 
-from nearl.saving import write_atomically
+from nearl.saving import write_text
 from nearl.studies.intervals import iqm, iqm_interval
 from nearl.studies.mujoco_cells import ALGOS, SEEDS, TASKS, VERSIONS
 from nearl.studies.mujoco_results import Evaluations, Floats, read
@@ -264,5 +264,5 @@ def write_summary(
     """Write ``summary.json``; returns what is in it."""
     summary = summarize(results)
     text = json.dumps(summary, indent=1) + "\n"
-    write_atomically(results / "summary.json", lambda file: file.write(text.encode()))
+    write_text(results / "summary.json", text)
     return summary

@@ -9,7 +9,7 @@ from typing import Any
 
 import numpy as np
 
-from nearl.saving import write_atomically
+from nearl.saving import write_text
 from nearl.studies.cells import Arm, curves, run_cells, write_csv
 
 
@@ -52,7 +52,7 @@ def run(
         known = results / "summary.json"
         before = json.loads(known.read_text()) if known.exists() else {}
         text = json.dumps(before | summary, indent=2) + "\n"
-        write_atomically(known, lambda file: file.write(text.encode()))
+        write_text(known, text)
     return summary
 
 

@@ -10,7 +10,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from nearl.saving import write_atomically
+from nearl.saving import write_text
 from nearl.studies.cells import Arm, curves, run_cells, write_csv
 from nearl.studies.figures import Curves, compare_curves
 from nearl.studies.intervals import interval
@@ -66,7 +66,7 @@ def run(
         for arm in arms:
             write_csv(out, arm, results / f"{arm.name}.csv")
         text = json.dumps(summary, indent=2) + "\n"
-        write_atomically(results / "summary.json", lambda file: file.write(text.encode()))
+        write_text(results / "summary.json", text)
         panels = {
             base.upper(): [Curves(nn.upper(), values[nn]), Curves(base.upper(), values[base])]
             for nn, base in PAIRS.items()

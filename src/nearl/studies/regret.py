@@ -11,7 +11,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from nearl.saving import write_atomically
+from nearl.saving import write_text
 from nearl.studies.cells import side_by_side
 from nearl.studies.intervals import interval
 from nearl.studies.regret_bound import bound, informative_from
@@ -60,7 +60,7 @@ def run_cell(cell: Cell, seed: int, path: Path) -> None:
         return
     found = (run_point if cell.d else run_cartpole)(cell.env, cell.length, seed)
     text = json.dumps({"env": cell.env, "seed": seed, "length": cell.length} | found)
-    write_atomically(path, lambda file: file.write(text.encode()))
+    write_text(path, text)
 
 
 def run(
@@ -163,7 +163,7 @@ def write_results(
     from nearl.studies.regret_figures import draw_cartpole, draw_regret
 
     text = json.dumps(summary, indent=2) + "\n"
-    write_atomically(results / "summary.json", lambda file: file.write(text.encode()))
+    write_text(results / "summary.json", text)
     points = [cell for cell in cells if cell.d]
     curves = {cell.name: cumulative(out, cell) for cell in points}
     for cell in points:
@@ -186,4 +186,4 @@ def _csv(path: Path, name: str, at: NDArray[Any], values: Floats, seeds: tuple[i
         for k, row in zip(at, values.T, strict=True)
     ]
     text = "\n".join(lines) + "\n"
-    write_atomically(path, lambda file: file.write(text.encode()))
+    write_text(path, text)

@@ -55,7 +55,7 @@ def test_train_bench_has_the_ratio_of_every_case():
 
 
 def test_population_bench_has_ratios_and_floors():
-    result = population.run(sizes=(2,), steps=4, stored=(300,), device="cpu", refresh_every=4)
+    result = population.run(sizes=(2,), steps=4, stored=(150,), device="cpu", refresh_every=4)
     (row,) = result["runs"]
     assert row["ratio"] == pytest.approx(row["agent_steps_per_s"] / row["sb3_steps_per_s"])
     assert row["members"] == 2 and {"nn_step_ratio", "nn_batch_ratio"} <= row.keys()

@@ -139,17 +139,19 @@ class Run:
 
         Where another process trains this run, it is refused, or begun when that one ends.
         """
+        self._check_same(settings)
+        agent = self._agent(settings)  # what is refused leaves no folder
         with alone(self.folder, wait=wait):
-            return self._train(settings, on_evaluation, on_progress)
+            self._check_same(settings)
+            return self._train(agent, settings, on_evaluation, on_progress)
 
     def _train(
         self,
+        agent: Any,
         settings: RunSettings,
         on_evaluation: Callable[[dict[str, float]], None],
         on_progress: Callable[[int], None],
     ) -> Any:
-        self._check_same(settings)
-        agent = self._agent(settings)
         self._write_settings(settings)
         known = self.checkpoint.exists()
         resume = load_checkpoint(agent, self.checkpoint) if known else lambda: None

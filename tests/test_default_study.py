@@ -14,11 +14,11 @@ from hypothesis.extra.numpy import arrays
 from nearl.cli import main
 from nearl.population import settings_from_preset
 from nearl.population.members import flat_settings
-from nearl.studies import default_report, default_summary, mujoco, mujoco_summary
+from nearl.studies import default_report, default_summary, mujoco_summary, population_runs
 from nearl.studies.default_arms import REPORT, SEARCH, Arm, chosen
 from nearl.studies.default_cells import PARTS, Cell, Part, make_cells, quick
 from nearl.studies.intervals import iqm_interval
-from nearl.studies.mujoco_results import Evaluations, read, write
+from nearl.studies.population_results import Evaluations, read, write
 from nearl.studies.ratios import geometric_mean, iqm_ratio, pooled
 
 torch.set_num_threads(1)  # networks this small are slower on several
@@ -252,10 +252,10 @@ def cell():
 
 
 def test_a_run_cut_in_pieces_equals_the_whole_and_blocks_of_seeds(tmp_path, cell):
-    assert mujoco.run(tmp_path / "a", [cell], results=tmp_path / "whole", **OPTIONS)
+    assert population_runs.run(tmp_path / "a", [cell], results=tmp_path / "whole", **OPTIONS)
     told, cut = [], tmp_path / "cut"
-    for minutes in (1e-3, None):
-        over = mujoco.run(
+    for minutes in (1e-9, None):  # the first is over after a step
+        over = population_runs.run(
             tmp_path / "b",
             [cell.missing(cut)],
             results=cut,
@@ -267,7 +267,7 @@ def test_a_run_cut_in_pieces_equals_the_whole_and_blocks_of_seeds(tmp_path, cell
     blocks = [replace(cell, seeds=(100,)), replace(cell, arms=ARMS[1:3], seeds=(101,))]
     blocks += [replace(cell, arms=ARMS[:1], seeds=(101,))]
     pieces = tmp_path / "pieces"
-    assert mujoco.run(tmp_path / "c", blocks, results=pieces, checkpoints=False, **OPTIONS)
+    assert population_runs.run(tmp_path / "c", blocks, results=pieces, checkpoints=False, **OPTIONS)
     whole, once, parts = (read(f / "Hopper-v4.csv") for f in (tmp_path / "whole", cut, pieces))
     names = [f"{arm}_{seed}" for arm in ("td3", "td3-n3", "near") for seed in (100, 101)]
     assert list(whole.returns) == list(once.returns) == names == list(parts.returns)
@@ -283,31 +283,31 @@ def test_a_run_cut_in_pieces_equals_the_whole_and_blocks_of_seeds(tmp_path, cell
 
 def test_arms_that_the_results_have_are_not_trained_again(tmp_path, cell):
     done = curves({"td3": 1.0, "near": 2.0}, length=2, every=120)
-    mujoco.keep(cell, done, tmp_path)
+    population_runs.keep(cell, done, tmp_path)
     assert cell.missing(tmp_path).names == ("td3-n3",)
     longer = replace(cell, steps=360)
     assert longer.missing(tmp_path) == longer
-    mujoco.keep(cell, curves({"td3-n3": 1.0}, length=2, every=120), tmp_path)
+    population_runs.keep(cell, curves({"td3-n3": 1.0}, length=2, every=120), tmp_path)
     assert cell.missing(tmp_path) == cell  # all of it: finished before
     told = []
-    assert mujoco.run(
+    assert population_runs.run(
         tmp_path / "runs", [cell], results=tmp_path, on_cell=lambda c, text: told.append(text)
     )
     assert told == ["finished before"]
 
 
 def test_an_arm_may_not_change_its_settings_under_its_name(tmp_path, cell):
-    mujoco.keep_settings(cell, tmp_path)
-    mujoco.keep_settings(replace(cell, arms=ARMS[3:]), tmp_path)  # another arm may come
+    population_runs.keep_settings(cell, tmp_path)
+    population_runs.keep_settings(replace(cell, arms=ARMS[3:]), tmp_path)  # another arm may come
     other = replace(ARMS[1], settings=(("n_steps", 4),))
     with pytest.raises(ValueError, match="another arms: td3-n3 n_steps 3 .asked: 4."):
-        mujoco.run(tmp_path, [replace(cell, arms=(other,))], results=tmp_path, **OPTIONS)
+        population_runs.run(tmp_path, [replace(cell, arms=(other,))], results=tmp_path, **OPTIONS)
     old = json.loads((tmp_path / "Hopper-v4.json").read_text())
     for own in old["arms"].values():  # as of before there were n-step returns
         if own["n_steps"] == 1:
             del own["n_steps"]
     (tmp_path / "Hopper-v4.json").write_text(json.dumps(old))
-    mujoco.keep_settings(cell, tmp_path)
+    population_runs.keep_settings(cell, tmp_path)
 
 
 def test_the_command_trains_quickly_tells_and_reports(tmp_path, monkeypatch, capsys):

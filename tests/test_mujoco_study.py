@@ -12,10 +12,10 @@ from hypothesis import strategies as st
 from rliable import metrics
 
 from nearl.cli import main
-from nearl.studies import mujoco, mujoco_report, mujoco_summary, mujoco_table
+from nearl.studies import mujoco_report, mujoco_summary, mujoco_table, population_runs
 from nearl.studies.mujoco_cells import ALGOS, SEEDS, TASKS, Cell, make_cells, quick
-from nearl.studies.mujoco_results import Evaluations, merged, read, write
 from nearl.studies.population_cell import ranges
+from nearl.studies.population_results import Evaluations, merged, read, write
 
 torch.set_num_threads(1)  # networks this small are slower on several
 
@@ -54,7 +54,7 @@ def test_what_a_population_cannot_follow_is_left_out_with_the_reason(tmp_path):
     cell = quick([Cell(task="Hopper", preset="authors", seeds=SEEDS["authors"])])[0]
     assert "train_freq" in (cell.refusal() or "")
     told = []
-    done = mujoco.run(
+    done = population_runs.run(
         tmp_path, [cell], results=tmp_path / "r", on_cell=lambda c, text: told.append(text)
     )
     assert done and len(told) == 1 and told[0].startswith("left out: preset 'authors'")
@@ -233,10 +233,10 @@ OPTIONS = {"device": "cpu", "threads": 1, "table": False}
 
 
 def test_a_run_cut_in_pieces_equals_the_whole(tmp_path, cell, monkeypatch):
-    assert mujoco.run(tmp_path / "a", [cell], results=tmp_path / "whole", **OPTIONS)
+    assert population_runs.run(tmp_path / "a", [cell], results=tmp_path / "whole", **OPTIONS)
     told, cut = [], tmp_path / "cut"
-    for minutes in (1e-3, 0.02, None):  # the first is over after a step
-        over = mujoco.run(
+    for minutes in (1e-9, 0.02, None):  # the first is over after a step
+        over = population_runs.run(
             tmp_path / "b",
             [cell],
             results=cut,
@@ -244,16 +244,18 @@ def test_a_run_cut_in_pieces_equals_the_whole(tmp_path, cell, monkeypatch):
             on_cell=lambda c, text: told.append(text),
             **OPTIONS,
         )
-        if minutes == 1e-3:
-            text = mujoco.status(tmp_path / "b", [cell], results=cut)[0][1]
+        if minutes == 1e-9:
+            text = population_runs.status(tmp_path / "b", [cell], results=cut)[0][1]
             assert text == "evaluated to step 0 of 260"
     assert over and "at step 1, to be continued" in told and told[-1] == "finished"
     name = f"{cell.file}.csv"
     assert (cut / name).read_bytes() == (tmp_path / "whole" / name).read_bytes()
     found = read(cut / name)
     assert found.steps.tolist() == [130, 260] and len(found.returns) == 8
-    monkeypatch.setattr(mujoco, "Population", None)  # results that were lost are in the folder
-    assert mujoco.run(tmp_path / "b", [cell], results=tmp_path / "again")
+    monkeypatch.setattr(
+        population_runs, "Population", None
+    )  # results that were lost are in the folder
+    assert population_runs.run(tmp_path / "b", [cell], results=tmp_path / "again")
     assert (tmp_path / "again" / name).read_bytes() == (cut / name).read_bytes()
     settings = json.loads((cut / f"{cell.file}.json").read_text())
     assert settings["arms"]["nntd3"]["nn"]["lipschitz"] == 4.0
@@ -262,24 +264,26 @@ def test_a_run_cut_in_pieces_equals_the_whole(tmp_path, cell, monkeypatch):
 
 def test_what_the_results_have_is_not_trained_again(tmp_path, cell, monkeypatch):
     returns = {f"{algo}_{seed}": [1.0, 2.0] for algo in ALGOS for seed in cell.seeds}
-    mujoco.keep(cell, evaluations(returns, every=130), tmp_path)
-    monkeypatch.setattr(mujoco, "Population", None)  # whoever calls it fails
+    population_runs.keep(cell, evaluations(returns, every=130), tmp_path)
+    monkeypatch.setattr(population_runs, "Population", None)  # whoever calls it fails
     told = []
-    assert mujoco.run(
+    assert population_runs.run(
         tmp_path / "runs", [cell], results=tmp_path, on_cell=lambda c, text: told.append(text)
     )
     assert told == ["finished before"]
-    assert [text for _, text in mujoco.status(tmp_path, [cell], results=tmp_path)] == ["finished"]
+    assert [text for _, text in population_runs.status(tmp_path, [cell], results=tmp_path)] == [
+        "finished"
+    ]
     more = replace(cell, steps=390)
-    assert "step 260 of 390" in mujoco.status(tmp_path, [more], results=tmp_path)[0][1]
-    assert mujoco.status(tmp_path, [cell], results=tmp_path / "x")[0][1] == "not begun"
+    assert "step 260 of 390" in population_runs.status(tmp_path, [more], results=tmp_path)[0][1]
+    assert population_runs.status(tmp_path, [cell], results=tmp_path / "x")[0][1] == "not begun"
 
 
 def test_results_of_other_settings_are_refused(tmp_path, cell):
-    mujoco.keep_settings(cell, tmp_path)
+    population_runs.keep_settings(cell, tmp_path)
     other = replace(cell, changes=(*cell.changes, ("gamma", 0.9)))
     with pytest.raises(ValueError, match="another arms: td3 gamma 0.99 .asked: 0.9."):
-        mujoco.run(tmp_path / "runs", [other], results=tmp_path, **OPTIONS)
+        population_runs.run(tmp_path / "runs", [other], results=tmp_path, **OPTIONS)
 
 
 def test_the_command_says_what_is_done_and_refuses_what_it_cannot(tmp_path, monkeypatch, capsys):

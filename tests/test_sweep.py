@@ -56,7 +56,7 @@ def test_the_command_trains_and_goes_on_where_it_was_cut(tmp_path, monkeypatch, 
     with pytest.raises(SystemExit):
         run(monkeypatch, *options, "--out", str(tmp_path / "whole"))
     with pytest.raises(SystemExit):
-        run(monkeypatch, *options, "--out", str(tmp_path / "cut"), "--minutes", "0.001")
+        run(monkeypatch, *options, "--out", str(tmp_path / "cut"), "--minutes", "1e-9")
     assert "to be continued" in capsys.readouterr().out
     with pytest.raises(SystemExit):
         run(monkeypatch, *options, "--out", str(tmp_path / "cut"))

@@ -253,9 +253,9 @@ def study_mujoco(
 
 def tell_status(out: Path, chosen: Sequence[PopulationCell], results: Path) -> None:
     """Print how far every population has come."""
-    from nearl.studies import mujoco
+    from nearl.studies import population_runs
 
-    for cell, text in mujoco.status(out, chosen, results=results):
+    for cell, text in population_runs.status(out, chosen, results=results):
         console.print(f"{cell.name}: {text}", soft_wrap=True)
 
 
@@ -265,9 +265,11 @@ def train_populations(
     """Train what is missing, and print what becomes of each population."""
     if precision not in ("tf32", "fp32"):
         raise ValueError(f"precision must be tf32 or fp32, got {precision!r}")
-    from nearl.studies import mujoco
+    from nearl.studies import population_runs
 
     def tell(cell: PopulationCell, text: str) -> None:
         console.print(f"{cell.name}: {text}", soft_wrap=True)
 
-    mujoco.run(out, chosen, results=results, tf32=precision == "tf32", on_cell=tell, **options)
+    population_runs.run(
+        out, chosen, results=results, tf32=precision == "tf32", on_cell=tell, **options
+    )

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import Any
 
-from nearl.studies.mujoco_table import line, spread
+from nearl.studies.markdown import line, spread
 
 HEAD = (
     "arm",

@@ -12,8 +12,8 @@ from nearl.population.from_preset import settings_from_preset
 from nearl.population.members import MemberSettings
 from nearl.studies.default_arms import REPORT, SEARCH, Arm, chosen
 from nearl.studies.mujoco_cells import QUICK, TASKS
-from nearl.studies.mujoco_results import read
 from nearl.studies.population_cell import PopulationCell, blocks_of, checked, member_name, ranges
+from nearl.studies.population_results import read
 
 FRESH = 100  # seeds from here on choose, those below report
 

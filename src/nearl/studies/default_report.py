@@ -12,11 +12,11 @@ from nearl.saving import write_text
 from nearl.studies.default_arms import Arm
 from nearl.studies.default_summary import evaluations, known_arms, summarize
 from nearl.studies.figures import small_panels
+from nearl.studies.markdown import line, spread
 from nearl.studies.mujoco_figures import curve, entitle, finish, save
 from nearl.studies.mujoco_report import NEEDS
-from nearl.studies.mujoco_results import Evaluations
 from nearl.studies.mujoco_summary import MISSING, write_summary
-from nearl.studies.mujoco_table import line, spread
+from nearl.studies.population_results import Evaluations
 
 
 def write(part: str, results: Path, *, required: bool = True) -> str:

@@ -16,8 +16,8 @@ import numpy as np
 from nearl.studies.default_arms import Arm
 from nearl.studies.default_cells import PARTS
 from nearl.studies.mujoco_cells import TASKS
-from nearl.studies.mujoco_results import Evaluations, read
 from nearl.studies.mujoco_summary import MARKS, improved, measured, scores, until
+from nearl.studies.population_results import Evaluations, read
 from nearl.studies.ratios import Pair, pooled
 
 

@@ -12,7 +12,6 @@ from scipy.stats import trim_mean
 
 from nearl.saving import write_atomically
 from nearl.studies.figures import pyplot
-from nearl.studies.mujoco_results import Evaluations, Floats
 from nearl.studies.mujoco_summary import (
     MISSING,
     PAIRS,
@@ -23,6 +22,7 @@ from nearl.studies.mujoco_summary import (
     tasks_at,
 )
 from nearl.studies.mujoco_table import NAMES
+from nearl.studies.population_results import Evaluations, Floats
 
 COLORS = {"nntd3": "C0", "td3": "C1", "nnddpg": "C0", "ddpg": "C1"}
 DRAWS = 1000

@@ -18,8 +18,8 @@ import numpy as np
 from nearl.saving import write_text
 from nearl.studies.intervals import iqm, iqm_interval
 from nearl.studies.mujoco_cells import ALGOS, SEEDS, TASKS, VERSIONS
-from nearl.studies.mujoco_results import Evaluations, Floats, read
 from nearl.studies.mujoco_table import PAPER
+from nearl.studies.population_results import Evaluations, Floats, read
 
 MARKS = (100_000, 300_000, 1_000_000)
 KINDS = ("return", "auc", "best")

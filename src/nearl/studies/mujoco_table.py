@@ -2,11 +2,12 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
 from nearl.saving import write_atomically
+from nearl.studies.markdown import line, spread
 
 NAMES = {"nntd3": "NNTD3", "td3": "TD3", "nnddpg": "NNDDPG", "ddpg": "DDPG"}
 
@@ -68,15 +69,6 @@ def _row(task: str, algo: str, arm: Mapping[str, Any]) -> str:
     seeds = str(arm["return"][mark]["seeds"])
     paper = f"{PAPER[task][algo]:,.0f}"
     return line([task, NAMES[algo], f"{int(mark):,}", seeds, *own, paper, *others])
-
-
-def spread(found: Mapping[str, Any]) -> str:
-    low, high = found["interval"]
-    return f"{found['iqm']:,.0f} [{low:,.0f}, {high:,.0f}]"
-
-
-def line(cells: Sequence[str]) -> str:
-    return "| " + " | ".join(cells) + " |"
 
 
 def write_table(results: Path, summary: Mapping[str, Any]) -> Path:

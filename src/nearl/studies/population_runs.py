@@ -1,6 +1,7 @@
-"""The populations of a study, one after the other; TD3, NNTD3, DDPG and NNDDPG on MuJoCo first.
+"""The populations of a study, one after the other.
 
     nearl study mujoco --minutes 9 --task HalfCheetah     # the same command goes on
+    nearl study default --minutes 9 --tasks Hopper
 
 What is in the results folder counts as done, so a machine may lose its disk after every
 population. One that was cut goes on from its own folder, which holds its large memory.
@@ -18,7 +19,8 @@ import torch
 
 from nearl.population import Population
 from nearl.population.records import read_rows
-from nearl.studies.mujoco_results import (
+from nearl.studies.population_cell import PopulationCell
+from nearl.studies.population_results import (
     Evaluations,
     from_rows,
     made_with,
@@ -29,7 +31,6 @@ from nearl.studies.mujoco_results import (
     write,
     write_settings,
 )
-from nearl.studies.population_cell import PopulationCell
 
 
 def run(

@@ -1,4 +1,4 @@
-"""Results of the MuJoCo study: evaluations as compact CSV, and the settings they were made with.
+"""Results of populations: evaluations as compact CSV, and the settings they were made with.
 
 One file per task and preset, a row per step and a column per member: ``nntd3_3`` is seed 3. Blocks
 of seeds may come one by one and from different machines; a cell is empty where nothing is known.

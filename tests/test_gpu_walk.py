@@ -1,4 +1,4 @@
-"""Walks in one kernel are the walks level by level.
+"""Walks in Triton kernels are the walks level by level.
 
 Needs Triton and CUDA. Without CUDA it runs in Triton's interpreter:
 TRITON_INTERPRET=1 python -m pytest tests/test_gpu_walk.py
@@ -26,7 +26,7 @@ pytestmark = [
 OBS, ACT = 5, 3
 
 
-def filled(metric, *, stored, capacity, spread, net=(20, 12)):
+def filled(metric, *, stored, capacity, spread, net=(20, 70)):
     """A learner whose memory holds a random walk, with actions ``spread`` about the policy's."""
     nn = SoftNNConfig(weight=0.5, lipschitz=2.0, horizon=7, metric=metric, keep="all")
     policies = ("target", "online", "target")

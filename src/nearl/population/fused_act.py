@@ -29,14 +29,17 @@ def precision() -> Precision:
 
 @triton.jit
 def layer(  # type: ignore[no-untyped-def]
-    x, places, weight, bias, out,
+    x, places, weight, bias, out, first,
     K: tl.constexpr, N: tl.constexpr, BN: tl.constexpr, R: tl.constexpr, TANH: tl.constexpr,
     PRECISION: tl.constexpr,
 ):  # fmt: skip
-    """``out (R, N)``: a layer of the rows of K numbers that begin at ``x + places (R,)``."""
+    """``out (R, N)``: a layer of the rows of K numbers that begin at ``x + places (R,)``.
+
+    Of its N columns BN are computed, from ``first`` on.
+    """
     BK: tl.constexpr = 32 if BN > 64 else 128  # few columns: fewer rounds
     r = tl.arange(0, R)
-    col = tl.arange(0, BN)
+    col = first + tl.arange(0, BN)
     sum = tl.zeros([R, BN], tl.float32)
     for start in range(0, K, BK):
         k = start + tl.arange(0, BK)
@@ -110,9 +113,9 @@ def _act(  # type: ignore[no-untyped-def]
     hidden2 += p * R * H2
     actions += p * R * ACT
     places = tl.minimum(r, rows - 1) * obs_row + p * obs_member
-    layer(obs, places, flat + AT0, flat + AT1, hidden1, OBS, H1, B1, R, False, PRECISION)
-    layer(hidden1, r * H1, flat + AT2, flat + AT3, hidden2, H1, H2, B2, R, False, PRECISION)
-    layer(hidden2, r * H2, flat + AT4, flat + AT5, actions, H2, ACT, B3, R, True, PRECISION)
+    layer(obs, places, flat + AT0, flat + AT1, hidden1, 0, OBS, H1, B1, R, False, PRECISION)
+    layer(hidden1, r * H1, flat + AT2, flat + AT3, hidden2, 0, H1, H2, B2, R, False, PRECISION)
+    layer(hidden2, r * H2, flat + AT4, flat + AT5, actions, 0, H2, ACT, B3, R, True, PRECISION)
     a = tl.arange(0, B3)[None, :]
     inside = (r[:, None] < rows) & (a < ACT)
     x = tl.load(actions + r[:, None] * ACT + a, mask=inside, other=0.0)

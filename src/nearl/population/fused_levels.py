@@ -17,7 +17,7 @@ from nearl.memory import Transitions
 from nearl.neighbors.triton_search import search_triton
 from nearl.population.fused import block_of, dense
 from nearl.population.fused_act import precision
-from nearl.population.fused_walk import scratch, walk_one
+from nearl.population.fused_walk import Single
 from nearl.population.neighbors import PopulationNeighbors
 from nearl.population.networks import Stack
 from nearl.population.ring import Ring
@@ -50,15 +50,14 @@ class FusedWalks(Walks):
         if len(self._sizes) != 4:
             raise ValueError(f"policies need two hidden layers, got {self._sizes[1:-1]}")
         self._used = [flag for flag in (0, 1) if bool((self._online == flag).any())]
-        self._single = scratch(self, self._sizes)
+        self._single = Single(self, stacks, self._online)
         self._room: dict[int, list[Tensor]] = {}
         neighbors.keep_sorted()
 
     def of(self, batch: Transitions, who: Tensor) -> Walked:
         if batch.slots.shape[1] > 1:
             return super().of(batch, who)
-        asked = who[:, 0].to(torch.int32)
-        return walk_one(self, batch.slots, asked, self._stacks, self._online, self._single)
+        return self._single.of(batch.slots, who[:, 0].to(torch.int32))
 
     def follow(self, first: Tensor, batch: Transitions, apart: Tensor) -> Tensor:
         walk = torch.cat([first, batch.slots], 1)  # (P, n)
@@ -69,9 +68,9 @@ class FusedWalks(Walks):
         rows = torch.zeros(members, dtype=torch.int64, device=walk.device)
         obs = torch.empty(members, count, self.ring.obs_dim, device=walk.device)
         found = Walked(value, walk, value)  # where nothing has been found yet
-        for level in range(self._levels):
+        for level in range(self.levels):
             self._advance(level, found, walk, active, value, rank, names, rows)
-            if level < self._levels - 1:
+            if level < self.levels - 1:
                 self._gather(names, rows, obs)
                 found = Walked(*self._nearest(obs, rows), value)
         behind, ahead = value.chunk(2, 1)

@@ -1,8 +1,9 @@
-"""Triton functions for one program that searches the neighbors of its queries one by one.
+"""A Triton function for programs that search the neighbor of one query together.
 
 The definition is that of ``neighbors.base``, as in ``neighbors.triton_search``: float64 sums of
-squared differences, in order; the lowest (sum, slot) wins. Here a program measures only points
-whose projection on a few axes is no farther off than a stored point that is given as a hint.
+squared differences, in order; the lowest (sum, slot) wins. Here only points are measured whose
+projection on a few axes is no farther off than a stored point that is given as a hint, and each of
+several programs looks at its share of the points.
 
 Import this module only where there is Triton.
 """
@@ -14,20 +15,22 @@ import triton.language as tl
 
 from nearl.population.sorted_keys import AXES, MARK
 
-ROWS = 512  # points measured together
-FILTER = 2048  # projections looked at together
+ROWS = 256  # points measured together
+FILTER = 512  # projections looked at together
 MARKS = 1024  # marks looked at together
 
 
 @triton.jit
 def nearest(  # type: ignore[no-untyped-def]
-    query, keys, order, turned, marks, axes, passed, hint, since, total, capacity,
-    W: tl.constexpr, PADDED: tl.constexpr, AXES: tl.constexpr, MARK: tl.constexpr,
-    ROWS: tl.constexpr, FILTER: tl.constexpr, MARKS: tl.constexpr, SLACK: tl.constexpr,
+    query, keys, order, turned, marks, axes, passed, hint, since, total, capacity, share,
+    SHARES: tl.constexpr, W: tl.constexpr, PADDED: tl.constexpr, AXES: tl.constexpr,
+    MARK: tl.constexpr, ROWS: tl.constexpr, FILTER: tl.constexpr, MARKS: tl.constexpr,
+    SLACK: tl.constexpr,
 ):  # fmt: skip
-    """Squared distance (float64) and slot of the stored key nearest to ``query``, W numbers.
+    """Squared distance (float64) and slot of the key nearest to ``query``, W numbers, in a share.
 
-    ``passed`` is room for as many slots as there can be.
+    The nearest of all ``SHARES`` is the nearest stored key; a share may be empty and then has an
+    infinite distance. ``passed`` is room for as many slots as there can be in a share.
     """
     d = tl.arange(0, PADDED)
     q = tl.load(query + d, mask=d < W, other=0.0)  # (PADDED,)
@@ -52,7 +55,7 @@ def nearest(  # type: ignore[no-untyped-def]
 
     # Which of these have all of it within reach?
     count = 0
-    for start in range(begin, end, FILTER):
+    for start in range(begin + share * FILTER, end, SHARES * FILTER):
         i = start + tl.arange(0, FILTER)
         square = tl.zeros([FILTER], tl.float32)
         for k in tl.static_range(AXES):
@@ -69,11 +72,11 @@ def nearest(  # type: ignore[no-untyped-def]
     # Measure those, and what came after the sorting.
     best = tl.full([], float("inf"), tl.float64)
     slot = 2147483647
-    everything = count + total - since
+    everything = count + tl.maximum(total - since - share + SHARES - 1, 0) // SHARES
     for start in range(0, everything, ROWS):
         i = start + tl.arange(0, ROWS)
         s = tl.load(passed + i, mask=i < count, other=0)
-        s = tl.where(i < count, s, (since + i - count) % capacity)
+        s = tl.where(i < count, s, (since + share + (i - count) * SHARES) % capacity)
         inside = i < everything
         x = tl.load(
             keys + s[:, None] * W + d[None, :],
@@ -99,9 +102,15 @@ def nearest(  # type: ignore[no-untyped-def]
     return best, slot
 
 
-def options(width: int) -> dict[str, int | float]:
+def room_for(capacity: int, shares: int) -> int:
+    """How many slots can pass in one of the ``shares`` of a ring."""
+    return -(-capacity // (shares * FILTER)) * FILTER
+
+
+def options(width: int, shares: int) -> dict[str, int | float]:
     """The compile-time arguments of ``nearest`` for keys of ``width`` numbers."""
     return {
+        "SHARES": shares,
         "W": width,
         "PADDED": max(16, int(triton.next_power_of_2(width))),
         "AXES": AXES,

@@ -43,7 +43,7 @@ class Walks:
     ) -> None:
         self.ring, self.neighbors, self.policy = ring, neighbors, policy
         self.horizons, self.bonus, self.gamma = horizons, bonus, gamma
-        self._levels = int(horizons.max())
+        self.levels = int(horizons.max())
 
     def of(self, batch: Transitions, who: Tensor) -> Walked:
         """Of the members in ``who (P, 1)``; the others' numbers mean nothing."""
@@ -59,7 +59,7 @@ class Walks:
         active = torch.cat([apart, apart], 1) & ~over & (self.horizons > 1)
         value = torch.zeros(walk.shape, device=walk.device)
         discount = self.gamma
-        for level in range(1, self._levels):
+        for level in range(1, self.levels):
             far, walk = self._successors(walk, active)
             after = self.ring.gather(walk)
             gain = discount * (after.reward + self.bonus * far)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -46,9 +47,7 @@ def compare_curves(
         axes.grid(alpha=0.25)
     np.atleast_1d(grid)[0].set_ylabel("return of greedy episodes")
     figure.suptitle(f"{title}: mean and its 95 % interval")
-    write_atomically(path, lambda file: figure.savefig(file, dpi=120, format="png"))
-    plt.close(figure)
-    return path
+    return save(figure, path)
 
 
 def seed_curves(
@@ -69,10 +68,17 @@ def seed_curves(
     figure.supxlabel("environment steps", fontsize=9)
     figure.supylabel("return of greedy episodes", fontsize=9)
     figure.suptitle(f"{title}: seeds, mean and its 95 % interval", fontsize=11)
-    kind = path.suffix[1:]
-    write_atomically(path, lambda file: figure.savefig(file, dpi=120, format=kind))
+    return save(figure, path)
+
+
+def save(figure: Any, *paths: Path, **options: Any) -> Path:
+    """Write a figure to files of the kinds that their names end in, and close it."""
+    for path in paths:
+        kind = path.suffix[1:]
+        given = {"dpi": 120, "metadata": {"Date": None} if kind == "svg" else None} | options
+        write_atomically(path, partial(figure.savefig, format=kind, **given))
     pyplot().close(figure)
-    return path
+    return paths[0]
 
 
 def small_panels(count: int, *, width: float, height: float) -> tuple[Any, list[Any]]:
@@ -102,6 +108,7 @@ def pyplot() -> Any:
         import matplotlib.pyplot as plt
     except ImportError as error:
         raise ImportError(MISSING) from error
+    plt.rcParams["svg.hashsalt"] = "nearl"  # the same figure is the same file
     return plt
 
 

@@ -3,15 +3,14 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from functools import partial
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 from scipy.stats import trim_mean
 
-from nearl.saving import write_atomically
 from nearl.studies.figures import pyplot
+from nearl.studies.figures import save as write
 from nearl.studies.mujoco_summary import (
     MISSING,
     PAIRS,
@@ -52,10 +51,7 @@ def draw(results: Path, summary: Mapping[str, Any]) -> list[Path]:
 def save(results: Path, kind: str, name: str, figure: Any) -> list[Path]:
     """Write a figure as PNG and SVG, and close it."""
     paths = [results / f"{kind}-{name}.{end}" for end in ("png", "svg")]
-    for path in paths:
-        draw_to = partial(figure.savefig, dpi=110, format=path.suffix[1:], bbox_inches="tight")
-        write_atomically(path, draw_to)
-    pyplot().close(figure)
+    write(figure, *paths, dpi=110, bbox_inches="tight")
     return paths
 
 

@@ -8,8 +8,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from nearl.pictures import MISSING
-from nearl.saving import write_atomically
+from nearl.studies.figures import pyplot, save
 from nearl.studies.intervals import interval
 from nearl.studies.regret_bound import bound
 from nearl.theory.bounds import trivial_bound
@@ -20,7 +19,7 @@ STYLES = {"plain": "-", "isometry": "--", "curved": "-"}
 
 def draw_regret(curves: dict[str, Floats], cells: dict[str, Any], path: Path) -> None:
     """A panel per d: mean regret of every view with its 95 % interval, the bound, the slope."""
-    plt = _pyplot()
+    plt = pyplot()
     dims = sorted({cells[name]["d"] for name in curves})
     figure, grid = plt.subplots(
         1, len(dims), figsize=(4.6 * len(dims), 6.2), layout="constrained", squeeze=False
@@ -35,8 +34,7 @@ def draw_regret(curves: dict[str, Floats], cells: dict[str, Any], path: Path) ->
         axes.grid(alpha=0.25)
         axes.spines[["top", "right"]].set_visible(False)
     grid[0, 0].set_ylabel("regret")
-    _save(figure, path)
-    plt.close(figure)
+    save(figure, path.with_suffix(".png"), path.with_suffix(".svg"))
 
 
 def _draw_view(axes: Any, regret: Floats, cell: dict[str, Any], color: str) -> None:
@@ -62,7 +60,7 @@ def _draw_theory(axes: Any, regret: Floats, cell: dict[str, Any]) -> None:
 
 def draw_cartpole(steps: NDArray[Any], values: Floats, path: Path) -> None:
     """Mean return of greedy episodes over steps, with its 95 % interval and every seed."""
-    plt = _pyplot()
+    plt = pyplot()
     figure, axes = plt.subplots(figsize=(6.4, 3.6), layout="constrained")
     low, high = interval(values)
     axes.plot(steps, values.T, color="C0", alpha=0.25, linewidth=0.7)
@@ -75,28 +73,4 @@ def draw_cartpole(steps: NDArray[Any], values: Floats, path: Path) -> None:
     )
     axes.grid(alpha=0.25)
     axes.spines[["top", "right"]].set_visible(False)
-    _save(figure, path)
-    plt.close(figure)
-
-
-def _pyplot() -> Any:
-    try:
-        import matplotlib
-
-        matplotlib.use("Agg")
-        import matplotlib.pyplot as plt
-    except ImportError as error:
-        raise ImportError(MISSING) from error
-    plt.rcParams["svg.hashsalt"] = "nearl"  # the same figure is the same file
-    return plt
-
-
-def _save(figure: Any, path: Path) -> None:
-    """As PNG, and as SVG beside it."""
-    write_atomically(
-        path.with_suffix(".png"), lambda file: figure.savefig(file, format="png", dpi=120)
-    )
-    write_atomically(
-        path.with_suffix(".svg"),
-        lambda file: figure.savefig(file, format="svg", metadata={"Date": None}),
-    )
+    save(figure, path.with_suffix(".png"), path.with_suffix(".svg"))

@@ -17,7 +17,7 @@ help:
 $(STAMP): pyproject.toml constraints.txt
 	@$(PYTHON) -c 'import sys; sys.exit("nearl needs Python 3.11 or newer, found " + sys.version.split()[0] + "; set PYTHON=..." if sys.version_info < (3, 11) else 0)'
 	test -x $(BIN)/python || $(PYTHON) -m venv $(VENV)
-	$(BIN)/python -m pip install --disable-pip-version-check -q -c constraints.txt -e ".[plots,mujoco,baselines,theory,studies,dev]"
+	$(BIN)/python -m pip install --disable-pip-version-check -q -c constraints.txt -e ".[plots,mujoco,box2d,baselines,theory,studies,dev]"
 	@touch $@
 
 install: $(STAMP)

@@ -8,11 +8,16 @@ import numpy as np
 import pytest
 
 from nearl.envs import BatchedMujoco, Replayable, VectorizedGym, make_batched
+from nearl.envs.batched import ON_MUJOCO
+from nearl.envs.linkages import BatchedDoublePendulum, BatchedReacher
 from nearl.envs.tasks import TASKS
 from nearl.saving import load_state, save_state
+from nearl.studies.unseen_tasks import missing_package
 
+BOX2D = [] if missing_package("BipedalWalker-v3") else ["BipedalWalker-v3"]
 SEEDS = [11, 22, 33]
-FALLING = [task for task in TASKS if not task.startswith("HalfCheetah")]
+ENDLESS = ("HalfCheetah", "Swimmer", "Reacher")  # they only ever reach the time limit
+FALLING = [task for task in TASKS if not task.startswith(ENDLESS)]
 
 
 def gyms(env_id, seeds, **kwargs):
@@ -53,13 +58,15 @@ def play(envs, steps, *, seed=0, change=None):
     return np.stack(seen)
 
 
-@pytest.mark.parametrize("env_id", TASKS)
+@pytest.mark.parametrize("env_id", ON_MUJOCO)
 def test_every_step_and_reset_is_gymnasiums(env_id):
     options = {"contact_forces": True} if env_id == "Ant-v5" else {}
-    envs = BatchedMujoco(env_id, 3, seeds=SEEDS, **options)
+    envs = make_batched(env_id, 3, seeds=SEEDS, **options)
+    assert type(envs) is ON_MUJOCO[env_id]
     plain, obs = gyms(env_id, SEEDS)
     np.testing.assert_array_equal(envs.reset(), obs)
-    assert envs.observation_dim == obs.shape[1] and envs.max_episode_steps == 1000
+    assert envs.observation_dim == obs.shape[1]
+    assert envs.max_episode_steps == plain[0].spec.max_episode_steps
     np.testing.assert_array_equal(envs.action_low, plain[0].action_space.low)
     np.testing.assert_array_equal(envs.action_high, plain[0].action_space.high)
     rng, ends = np.random.default_rng(0), {"terminated": 0, "truncated": 0}
@@ -74,14 +81,15 @@ def test_every_step_and_reset_is_gymnasiums(env_id):
         np.testing.assert_array_equal(envs.reset_done(done), expected)
         ends["terminated"] += result.terminated.sum()
         ends["truncated"] += result.truncated.sum()
-    assert ends["terminated"] > 5 if env_id in FALLING else ends["terminated"] == 0
-    assert ends["truncated"] == {"HalfCheetah": 3, "Ant": 1}.get(env_id[:-3], 0)
+    assert ends["terminated"] == 0 if env_id.startswith(ENDLESS) else ends["terminated"] > 5
+    limits = {"HalfCheetah": 3, "Swimmer": 3, "Reacher": 60, "Ant": 1}  # 1,005 steps of three
+    assert ends["truncated"] == limits.get(env_id[:-3], 0)
 
 
-@pytest.mark.parametrize("env_id", FALLING)
+@pytest.mark.parametrize("env_id", [*FALLING, *BatchedDoublePendulum.IDS])
 def test_the_time_limit_and_what_follows_an_end(env_id):
     options = {"include_cfrc_ext_in_observation": False} if env_id == "Ant-v5" else {}
-    envs = BatchedMujoco(env_id, 3, seeds=SEEDS)
+    envs = make_batched(env_id, 3, seeds=SEEDS)
     plain, obs = gyms(env_id, SEEDS, **options)
     np.testing.assert_array_equal(envs.reset(), obs)
     state = envs.state()
@@ -131,7 +139,11 @@ def test_ant_v5_without_contact_forces_is_the_same_but_for_them():
     assert forces > 10
 
 
-@pytest.mark.parametrize("env_id", ["Hopper-v5", "HalfCheetah-v4", "Ant-v5", "Pendulum-v1"])
+SOME = ["Hopper-v5", "HalfCheetah-v4", "Ant-v5", "Pendulum-v1"]
+SOME += ["Reacher-v4", "InvertedDoublePendulum-v5"]
+
+
+@pytest.mark.parametrize("env_id", SOME)
 def test_members_do_not_know_of_each_other(env_id):
     def played(n, **kwargs):
         envs = make_batched(env_id, n, seeds=range(5, 5 + n))
@@ -167,7 +179,7 @@ def test_threads_change_no_number(threads):
     np.testing.assert_array_equal(*runs)
 
 
-@pytest.mark.parametrize("env_id", [*TASKS, "Pendulum-v1"])
+@pytest.mark.parametrize("env_id", [*ON_MUJOCO, "Pendulum-v1", *BOX2D])
 def test_a_restored_state_goes_on_to_the_same_numbers(env_id, tmp_path):
     options = {"contact_forces": True} if env_id == "Ant-v5" else {}
     envs = make_batched(env_id, 3, seeds=SEEDS, **options)
@@ -177,7 +189,7 @@ def test_a_restored_state_goes_on_to_the_same_numbers(env_id, tmp_path):
     save_state(tmp_path / "envs.pt", "envs", envs.state())
     steps = 250 if env_id == "Pendulum-v1" else 90
     expected = play(envs, steps, seed=9)
-    if not env_id.startswith("HalfCheetah"):
+    if not env_id.startswith(("HalfCheetah", "Swimmer")):
         assert (expected[:, :, envs.observation_dim + 1 :][:, :, :2] > 0).any()  # an end
 
     state = load_state(tmp_path / "envs.pt", "envs")
@@ -207,9 +219,6 @@ def test_only_the_members_asked_for_are_reset():
     np.testing.assert_array_equal(envs.reset([]), after)
 
 
-SOME = ["Hopper-v5", "HalfCheetah-v4", "Ant-v5", "Pendulum-v1"]
-
-
 @pytest.mark.parametrize("env_id", SOME)
 def test_some_members_step_as_if_there_were_no_others(env_id):
     """Whichever members step together, each makes the same steps, and the others none."""
@@ -235,7 +244,7 @@ def test_some_members_step_as_if_there_were_no_others(env_id):
             np.testing.assert_array_equal(seen[member][step], expected)
 
 
-@pytest.mark.parametrize("env_id", SOME)
+@pytest.mark.parametrize("env_id", [*SOME, *BOX2D])
 def test_a_reset_with_seeds_makes_members_new(env_id):
     envs, fresh = (make_batched(env_id, 3, seeds=seeds) for seeds in ([1, 2, 3], [8, 2, 7]))
     envs.reset()
@@ -282,6 +291,7 @@ def test_episodes_of_plain_gymnasium_follow_the_seed_rule():
     ("make", "words"),
     [
         (lambda: BatchedMujoco("Humanoid-v5", 1, seeds=[0]), ["Humanoid-v5", "VectorizedGym"]),
+        (lambda: BatchedReacher("Pusher-v5", 1, seeds=[0]), ["Pusher-v5", "Reacher-v4"]),
         (lambda: BatchedMujoco("Hopper-v4", 3, seeds=[0, 1]), ["3 seeds", "got 2"]),
         (lambda: VectorizedGym("Pendulum-v1", 1, seeds=[0, 1]), ["1 seeds", "got 2"]),
         (lambda: BatchedMujoco("Hopper-v4", 0, seeds=[]), ["n must", "got 0"]),

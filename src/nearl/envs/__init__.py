@@ -3,6 +3,7 @@
 from nearl.envs.base import BatchedEnv, StepResult
 from nearl.envs.batched import BatchedMujoco, make_batched
 from nearl.envs.contact import WithoutContactForces
+from nearl.envs.parallel import ParallelGym
 from nearl.envs.registration import register_all
 from nearl.envs.replayable import Replayable
 from nearl.envs.vectorized import VectorizedGym
@@ -10,6 +11,7 @@ from nearl.envs.vectorized import VectorizedGym
 __all__ = [
     "BatchedEnv",
     "BatchedMujoco",
+    "ParallelGym",
     "Replayable",
     "StepResult",
     "VectorizedGym",

@@ -31,6 +31,7 @@ class Replayable(gym.Wrapper[Any, Any, Any, Any]):
 
     def _restart(self, options: dict[str, Any] | None = None) -> tuple[Any, dict[str, Any]]:
         seed = np.random.SeedSequence((self._seed, self._episode)).generate_state(1)[0]
+        _renew_world(self.env.unwrapped)
         return self.env.reset(seed=int(seed), options=options)
 
     def step(self, action: Any) -> tuple[Any, Any, bool, bool, dict[str, Any]]:
@@ -50,3 +51,14 @@ class Replayable(gym.Wrapper[Any, Any, Any, Any]):
         self._restart()
         for action in state["actions"]:
             self.step(action if np.ndim(action) else action.item())
+
+
+def _renew_world(env: Any) -> None:
+    """Give BipedalWalker a new Box2D world, as Gymnasium itself does for LunarLander.
+
+    A world in which there were episodes before orders its contacts by them, so that the next
+    episode would not follow from its seed.
+    """
+    if type(env).__module__ == "gymnasium.envs.box2d.bipedal_walker":
+        env._destroy()
+        env.world = type(env.world)()

@@ -38,7 +38,7 @@ class Task:
     """Starting velocities are normal with that deviation, not uniform like the positions."""
     control_cost: float
     hidden_positions: int = 1
-    """Leading positions that are not observed: x, for Ant also y."""
+    """Leading positions that are not observed: x, for Ant and Swimmer also y."""
     clip_velocity: float | None = None
     """Observed velocities lie within plus and minus this."""
     is_healthy: Callable[[Floats, Floats], Bools] | None = None
@@ -70,6 +70,14 @@ _CHEETAH = Task(
     normal_velocities=True,
     control_cost=0.1,
 )
+_SWIMMER = Task(
+    xml="swimmer.xml",
+    frame_skip=4,
+    reset_noise=0.1,
+    normal_velocities=False,
+    control_cost=1e-4,
+    hidden_positions=2,
+)
 _ANT = Task(
     xml="ant.xml",
     frame_skip=5,
@@ -91,4 +99,6 @@ TASKS = {
     "HalfCheetah-v5": _CHEETAH,
     "Ant-v4": _ANT,
     "Ant-v5": replace(_ANT, pays_the_fallen=False, contact_cost=5e-4),
+    "Swimmer-v4": _SWIMMER,
+    "Swimmer-v5": _SWIMMER,
 }

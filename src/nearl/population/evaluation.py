@@ -14,7 +14,6 @@ from numpy.typing import NDArray
 
 from nearl.envs import BatchedEnv, StepResult, make_batched
 from nearl.envs.base import Floats
-from nearl.envs.tasks import TASKS
 from nearl.population.members import MemberSettings
 
 TRAINING, EVALUATION = 0, 1  # what a member's environments are for
@@ -39,8 +38,7 @@ def environments(
     They are one batch, so that one call steps both kinds on the same threads.
     """
     both = seeds(members, TRAINING) + seeds(members, EVALUATION, 0, each=lanes)
-    known = {"threads": threads} if env_id in TASKS else {}
-    return make_batched(env_id, len(both), seeds=both, **known)
+    return make_batched(env_id, len(both), seeds=both, threads=threads)
 
 
 class Plan(NamedTuple):

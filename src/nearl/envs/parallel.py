@@ -1,0 +1,147 @@
+"""ParallelGym: a batch of slow Gymnasium environments in several processes."""
+
+from __future__ import annotations
+
+import os
+import pickle
+import subprocess
+import sys
+import weakref
+from collections.abc import Mapping, Sequence
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from nearl.envs.base import BatchedEnv, Floats, Members, StepResult
+from nearl.envs.vectorized import VectorizedGym
+
+Rows = NDArray[np.intp]
+
+
+class ParallelGym(BatchedEnv):
+    """What ``VectorizedGym`` gives, to the bit, from ``processes`` that each step some members.
+
+    Member i belongs to process ``i % processes``. States are those of ``VectorizedGym``, whatever
+    the number of processes. They end with this object.
+    """
+
+    def __init__(
+        self, env_id: str, n: int, *, seeds: Sequence[int], processes: int, **kwargs: Any
+    ) -> None:
+        self._begin(env_id, n, seeds)
+        if not 1 <= processes <= n:
+            raise ValueError(f"processes must be from 1 to {n}, one per member; got {processes}")
+        one = VectorizedGym(env_id, 1, seeds=[0], **kwargs)
+        self.observation_dim, self.action_dim = one.observation_dim, one.action_dim
+        self.action_low, self.action_high = one.action_low, one.action_high
+        self.max_episode_steps = one.max_episode_steps
+        self._obs = np.zeros((n, self.observation_dim))
+        self._owner = np.arange(n) % processes
+        self._workers = [_start() for _ in range(processes)]
+        weakref.finalize(self, _end, self._workers)
+        every = np.arange(n)
+        for worker, rows in self._shares(every):
+            self._send(worker, (env_id, [int(seeds[i]) for i in every[rows]], kwargs))
+        for worker, _ in self._shares(every):
+            self._receive(worker)
+
+    def _step(self, actions: NDArray[Any], members: Members) -> StepResult:
+        numbers = np.arange(self.n)[members]
+        shares = self._shares(numbers)
+        for worker, rows in shares:
+            self._send(worker, ("_step", (actions[rows], self._local(numbers[rows]))))
+        parts = [self._receive(worker) for worker, _ in shares]
+        count = len(numbers)
+        ends: list[NDArray[np.bool_]] = [np.empty(count, np.bool_) for _ in range(2)]
+        result = StepResult(np.empty((count, self.observation_dim)), np.empty(count), *ends)
+        for (_, rows), part in zip(shares, parts, strict=True):
+            for whole, some in zip(result, part, strict=True):
+                whole[rows] = some
+        self._obs[numbers] = result.obs
+        return result
+
+    def _reset(self, members: Rows, seeds: Sequence[int] | None) -> None:
+        shares = self._shares(members)
+        for worker, rows in shares:
+            some = None if seeds is None else [seeds[row] for row in rows]
+            self._send(worker, ("_reset", (self._local(members[rows]), some)))
+        for worker, rows in shares:
+            self._receive(worker)
+            local = self._local(members[rows])
+            self._obs[members[rows]] = self._ask(worker, "_observe")[local]
+
+    def _observe(self) -> Floats:
+        return self._obs.copy()
+
+    def state(self) -> dict[str, Any]:
+        saved: list[Any] = [None] * self.n
+        for worker, rows in self._shares(np.arange(self.n)):
+            for i, own in zip(rows, self._ask(worker, "state")["members"], strict=True):
+                saved[i] = own
+        return self._common_state() | {"members": saved, "obs": self._obs.copy()}
+
+    def _restore(self, state: Mapping[str, Any]) -> None:
+        shares = self._shares(np.arange(self.n))
+        for worker, rows in shares:  # at once: replaying takes as long as the episodes did
+            own = {"members": [state["members"][i] for i in rows], "obs": state["obs"][rows]}
+            self._send(worker, ("_restore", (own,)))
+        for worker, _ in shares:
+            self._receive(worker)
+        self._obs[:] = state["obs"]
+
+    # -- processes -------------------------------------------------------------------------------
+
+    def _shares(self, numbers: Rows) -> list[tuple[int, Rows]]:
+        """Every worker that has some of the members, with their rows among ``numbers``."""
+        owners = self._owner[numbers]
+        return [(int(w), np.flatnonzero(owners == w)) for w in np.unique(owners)]
+
+    def _local(self, numbers: Rows) -> Members:
+        return numbers // len(self._workers)
+
+    def _ask(self, worker: int, method: str) -> Any:
+        self._send(worker, (method, ()))
+        return self._receive(worker)
+
+    def _send(self, worker: int, message: Any) -> None:
+        try:
+            pickle.dump(message, self._workers[worker].stdin)  # type: ignore[arg-type]
+            self._workers[worker].stdin.flush()  # type: ignore[union-attr]
+        except OSError as error:
+            raise self._lost(worker) from error
+
+    def _receive(self, worker: int) -> Any:
+        try:
+            failed, answer = pickle.load(self._workers[worker].stdout)  # type: ignore[arg-type]
+        except (EOFError, OSError, pickle.UnpicklingError) as error:
+            raise self._lost(worker) from error
+        if failed:
+            raise answer
+        return answer
+
+    def _lost(self, worker: int) -> RuntimeError:
+        status = self._workers[worker].poll()
+        return RuntimeError(f"a process that steps {self.env_id} has ended (status {status})")
+
+
+def _start() -> subprocess.Popen[bytes]:
+    """A process that serves a batch (``worker.py``); it needs no guard in the user's script."""
+    path = os.pathsep.join(entry for entry in sys.path if entry)
+    return subprocess.Popen(
+        [sys.executable, "-m", "nearl.envs.worker"],
+        stdin=subprocess.PIPE,
+        stdout=subprocess.PIPE,
+        env=os.environ | {"PYTHONPATH": path},
+    )
+
+
+def _end(workers: list[subprocess.Popen[bytes]]) -> None:
+    for worker in workers:
+        for stream in (worker.stdin, worker.stdout):  # without its input, a worker ends
+            try:
+                stream.close()  # type: ignore[union-attr]
+            except OSError:  # it has ended already
+                continue
+    for worker in workers:
+        worker.wait()

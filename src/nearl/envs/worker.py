@@ -1,0 +1,49 @@
+"""A process of ``ParallelGym``: answers calls that come in on its input, until that ends."""
+
+from __future__ import annotations
+
+import os
+import pickle
+import signal
+from typing import IO, Any
+
+from nearl.envs.vectorized import VectorizedGym
+
+
+def main() -> None:
+    """Serve the batch that the first message describes."""
+    answers = os.fdopen(os.dup(1), "wb")
+    os.dup2(2, 1)  # what environments print must not be among the answers
+    signal.signal(signal.SIGINT, signal.SIG_IGN)  # the parent decides
+    with open(0, "rb", closefd=False) as calls:
+        serve(calls, answers)
+
+
+def serve(calls: IO[bytes], answers: IO[bytes]) -> None:
+    """``(env_id, seeds, kwargs)``, then ``(method, arguments)``; answers are (failed, value)."""
+    batch: VectorizedGym | None = None
+    while True:
+        try:
+            message = pickle.load(calls)
+        except EOFError:
+            return
+        try:
+            value: Any = None
+            if batch is None:
+                env_id, seeds, kwargs = message
+                batch = VectorizedGym(env_id, len(seeds), seeds=seeds, **kwargs)
+            else:
+                method, arguments = message
+                value = getattr(batch, method)(*arguments)
+            answer: tuple[bool, Any] = False, value
+        except Exception as error:
+            answer = True, error
+        try:
+            pickle.dump(answer, answers)
+            answers.flush()
+        except BrokenPipeError:  # nobody waits for it any more
+            return
+
+
+if __name__ == "__main__":
+    main()

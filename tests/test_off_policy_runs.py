@@ -196,7 +196,7 @@ def test_wrappers_of_the_preset_apply_in_training_and_afterwards(tmp_path):
 
 def test_steps_of_a_run_are_the_presets():
     found = [default_steps(algo, "default", "Pendulum-v1") for algo in ALGORITHMS]
-    assert found == [50_000] + [10_000] * 6 + [50_000] * 5
+    assert found == [50_000] + [10_000] * 6 + [50_000] * 5 + [100_000] * 4
 
 
 @pytest.mark.parametrize(

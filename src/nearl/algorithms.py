@@ -11,7 +11,7 @@ import torch
 from stable_baselines3.common.vec_env import VecEnv
 
 from nearl.presets import load_preset
-from nearl.presets.zoo import BASELINES, baseline_class
+from nearl.presets.zoo import BASELINES, CONTRIB, FOLDERS, base_class, baseline_class
 
 CLASSES = {
     "nnac": "NNAC",
@@ -22,7 +22,9 @@ CLASSES = {
     "ddpg": "NNDDPG",
     "sac": "NNSAC",
 }
-ALGORITHMS = (*CLASSES, *BASELINES)
+# sb3-contrib's with the module, or with its weight 0
+JOINED = tuple(name for name, folder in FOLDERS.items() if folder in CONTRIB)
+ALGORITHMS = (*CLASSES, *BASELINES, *JOINED)
 NNAC_STEPS = 50_000  # Appendix C.3
 
 
@@ -48,6 +50,8 @@ def agent_class(algo: str) -> Any:
 
     if check_algorithm(algo) in BASELINES:
         return baseline_class(algo)
+    if algo in JOINED:
+        return agents.accelerated(base_class(algo))
     return getattr(agents, CLASSES[algo])
 
 

@@ -18,6 +18,7 @@ from nearl.cli_default import study_default
 from nearl.cli_inspect import inspect
 from nearl.cli_metric import metric_app
 from nearl.cli_population import population
+from nearl.cli_sac import study_sac
 from nearl.cli_study import study_app
 
 app = typer.Typer(
@@ -29,6 +30,7 @@ app = typer.Typer(
 app.command("population")(population)
 app.command("inspect")(inspect)
 study_app.command("default")(study_default)
+study_app.command("sac")(study_sac)
 app.add_typer(bench_app, name="bench")
 app.add_typer(study_app, name="study")
 app.add_typer(metric_app, name="metric")
@@ -71,7 +73,8 @@ def train(
     algo: Annotated[
         str,
         typer.Argument(
-            help="nnac, nntd3, nnddpg, nnsac, td3, ddpg, sac; ppo, trpo, dddqn, dsac, nec."
+            help="nnac, nntd3, nnddpg, nnsac, td3, ddpg, sac; ppo, trpo, dddqn, dsac, nec; nntqc, "
+            "nncrossq, tqc, crossq."
         ),
     ],
     env: Annotated[

@@ -28,22 +28,33 @@ from nearl.cli_study import (
 
 def study_default(
     part: Annotated[
-        str, typer.Option(help="search: choose on seeds from 100 on; report: on seeds below.")
+        str,
+        typer.Option(
+            help="search: choose on seeds from 100 on; report: on seeds below; unseen: as the "
+            "report, on six tasks chosen in advance."
+        ),
     ] = "search",
     out: Annotated[Path, typer.Option(help="Folder of the runs.")] = Path("runs/study-default"),
     results: Annotated[
-        Path, typer.Option(help="Folder of both parts' CSV, summary and figures.")
+        Path, typer.Option(help="Folder of the parts' CSV, summary and figures.")
     ] = Path("results/default"),
     minutes: Minutes = None,
     tasks: Annotated[
-        str, typer.Option(help="Only these: Hopper,Ant, or names with a version: Swimmer-v4.")
+        str, typer.Option(help="Only these: Hopper,Ant, or names with a version: Hopper-v5.")
     ] = "",
     arms: Annotated[
-        str, typer.Option(help="Only these arms: names, or how names begin: td3,kernel.")
+        str,
+        typer.Option(
+            help="Only these arms: names, or how names begin: td3,kernel. Default all and, of "
+            "unseen tasks, td3,nntd3."
+        ),
     ] = "",
-    seeds: Annotated[str, typer.Option(help="Default 100-105 and, of the report, 0-9.")] = "",
+    seeds: Annotated[str, typer.Option(help="Default 100-105 and, of reports, 0-9.")] = "",
     steps: Annotated[
-        int | None, typer.Option(help="Default 100,000 and, of the report, 1,000,000.")
+        int | None,
+        typer.Option(
+            help="Default 100,000 and, of the report, 1,000,000; unseen tasks have their own."
+        ),
     ] = None,
     block: Block = None,
     status: Status = False,

@@ -20,7 +20,9 @@ from __future__ import annotations
 
 from typing import NamedTuple
 
+import numpy as np
 import torch
+from numba import njit
 from torch import Tensor
 
 Number = float | Tensor
@@ -91,7 +93,14 @@ def sweep(
     bonus: Number = 0.0,
     until: Tensor | None = None,
 ) -> Swept:
-    """E and G after ``sweeps`` sweeps; ``until (..., 1)`` stops single members earlier."""
+    """E and G after ``sweeps`` sweeps; ``until (..., 1)`` stops single members earlier.
+
+    Several neighbors of a single memory on the CPU are swept in compiled code, which rounds sums
+    in another order.
+    """
+    plain = not any(isinstance(number, Tensor) for number in (gamma, bonus, until))
+    if plain and graph.neighbors.ndim == 2 and weights.shape[-1] > 1 and gate.device.type == "cpu":
+        return _swept(graph, nodes, gate, weights, float(gamma), sweeps, float(bonus))
     values = expected = graph_values = nodes.values
     for swept in range(sweeps):
         delta = residuals(nodes._replace(values=graph_values), gamma)
@@ -102,6 +111,58 @@ def sweep(
             after = torch.where(swept < until, after, graph_values)
         expected, graph_values = now, after
     return Swept(expected, graph_values)
+
+
+def _swept(
+    graph: Graph,
+    nodes: Nodes,
+    gate: Tensor,
+    weights: Tensor,
+    gamma: float,
+    sweeps: int,
+    bonus: float,
+) -> Swept:
+    """``sweep`` for ``(N, k)``: weights are divided by their sums once, not in every sweep."""
+    shares = weights / weights.sum(-1, keepdim=True).clamp(min=TINY)
+    bonuses = bonus * (shares * graph.distances).sum(-1)
+    expected, graph_values = nodes.values.clone(), nodes.values.clone()
+    values, q, reward, alive = (column.contiguous().numpy() for column in nodes)
+    _sweep_in_place(
+        graph.neighbors.to(torch.int32).numpy(),
+        shares.numpy(),
+        bonuses.numpy(),
+        gate.contiguous().numpy(),
+        values,
+        q,
+        reward,
+        alive,
+        values.dtype.type(gamma),
+        sweeps,
+        expected.numpy(),
+        graph_values.numpy(),
+    )
+    return Swept(expected, graph_values)
+
+
+@njit(cache=True, error_model="numpy")
+def _sweep_in_place(  # type: ignore[no-untyped-def]
+    neighbors, shares, bonuses, gate, values, q, reward, alive, gamma, sweeps, expected, graph
+):
+    """Sweep ``expected`` and ``graph (N,)``, which begin as ``values``."""
+    n, k = neighbors.shape
+    delta = np.empty_like(values)
+    for _ in range(sweeps):
+        for i in range(n):
+            delta[i] = reward[i] + gamma * alive[i] * graph[i] - q[i]
+        for j in range(n):
+            even, odd = bonuses[j], shares[j, 0] * delta[neighbors[j, 0]]
+            for m in range(1, k - 1, 2):  # two sums, so that neither waits for the other
+                even += shares[j, m] * delta[neighbors[j, m]]
+                odd += shares[j, m + 1] * delta[neighbors[j, m + 1]]
+            if k % 2 == 0:
+                even += shares[j, k - 1] * delta[neighbors[j, k - 1]]
+            expected[j] = values[j] + (even + odd)
+            graph[j] = values[j] + gate[j] * (expected[j] - values[j])
 
 
 def blended_target(

@@ -29,11 +29,16 @@ FOLDERS = {
     "nntd3": "nntd3",
     "nnddpg": "nnddpg",
     "nnsac": "nnsac",
+    "nntqc": "nntqc",
+    "nncrossq": "nncrossq",
     "td3": "nntd3",
     "ddpg": "nnddpg",
     "sac": "nnsac",
+    "tqc": "nntqc",
+    "crossq": "nncrossq",
 }
 BASES = {"nntd3": "TD3", "nnddpg": "DDPG", "nnsac": "SAC"}
+CONTRIB = {"nntqc": "sb3_contrib.TQC", "nncrossq": "sb3_contrib.CrossQ"}  # bases elsewhere
 BASELINES = {  # others to compare with
     "ppo": "stable_baselines3.PPO",
     "trpo": "sb3_contrib.TRPO",
@@ -104,9 +109,9 @@ def load_preset(
 ) -> Preset:
     """The preset of an algorithm for an environment, with ``changes`` to its settings.
 
-    Names of ``SoftNNConfig`` go to the module, all others to the constructor. For "td3", "ddpg"
-    and "sac" the module's weight is 0. An environment that is not in the file gets the entry
-    ``default`` where there is one.
+    Names of ``SoftNNConfig`` go to the module, all others to the constructor. For "td3", "ddpg",
+    "sac" and the like the module's weight is 0. An environment that is not in the file gets the
+    entry ``default`` where there is one.
     """
     known = entries(algo, preset)
     if env_id not in known and "default" not in known:
@@ -161,22 +166,31 @@ def _module(algo: str, given: dict[str, Any], changes: Mapping[str, Any]) -> dic
 
 def constructor_names(algo: str) -> set[str]:
     """Settings of the base algorithm's constructor that a preset may give."""
+    base = baseline_class(algo) if algo in BASELINES else base_class(algo)
+    return set(inspect.signature(base.__init__).parameters) - set(RUN)
+
+
+def base_class(algo: str) -> Any:
+    """The class that the module joins, or has no weight in: TD3 for "nntd3" and for "td3"."""
     import stable_baselines3
 
-    if algo in BASELINES:
-        base = baseline_class(algo)
-    else:
-        base = getattr(stable_baselines3, BASES[FOLDERS[algo]])
-    return set(inspect.signature(base.__init__).parameters) - set(RUN)
+    folder = FOLDERS[algo]
+    if folder in CONTRIB:
+        return _installed(algo, CONTRIB[folder])
+    return getattr(stable_baselines3, BASES[folder])
 
 
 def baseline_class(algo: str) -> Any:
     """The class of a baseline's agents."""
-    if algo == "trpo" and find_spec("sb3_contrib") is None:
+    return _installed(algo, BASELINES[algo])
+
+
+def _installed(algo: str, name: str) -> Any:
+    if name.startswith("sb3_contrib.") and find_spec("sb3_contrib") is None:
         raise ImportError(
-            "trpo is sb3-contrib's, which is not installed: pip install 'nearl[baselines]'"
+            f"{algo} is sb3-contrib's, which is not installed: pip install 'nearl[baselines]'"
         )
-    return import_object(BASELINES[algo])
+    return import_object(name)
 
 
 def _check_names(algo: str, given: Mapping[str, Any]) -> None:

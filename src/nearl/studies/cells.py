@@ -2,8 +2,11 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
-from concurrent.futures import ProcessPoolExecutor, as_completed
+import os
+import time
+from collections.abc import Callable, Iterator, Mapping
+from concurrent.futures import FIRST_COMPLETED, ProcessPoolExecutor, wait
+from contextlib import contextmanager
 from dataclasses import dataclass
 from multiprocessing import get_context
 from pathlib import Path
@@ -14,6 +17,8 @@ from numpy.typing import NDArray
 
 from nearl.runs import Run, RunSettings
 from nearl.saving import write_text
+
+THREADS = ("OMP_NUM_THREADS", "OPENBLAS_NUM_THREADS", "MKL_NUM_THREADS", "NUMBA_NUM_THREADS")
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -32,11 +37,12 @@ class Arm:
     settings: tuple[tuple[str, Any], ...] = ()  # replace the preset's
 
 
+class CutError(Exception):
+    """The time of a run is over."""
+
+
 def run_cell(arm: Arm, seed: int, folder: Path) -> None:
     """Train one seed of one arm, or continue it; nothing is left to do once it is evaluated."""
-    import torch
-
-    torch.set_num_threads(1)
     settings = RunSettings(
         algo=arm.algo,
         env=arm.env,
@@ -47,9 +53,30 @@ def run_cell(arm: Arm, seed: int, folder: Path) -> None:
         eval_every=arm.eval_every,
         device=arm.device,
     )
+    train_run(settings, folder)
+
+
+def train_run(settings: RunSettings, folder: Path, until: float | None = None) -> None:
+    """Train a run on one thread, or continue it, unless it is evaluated to the end.
+
+    After the time ``until`` (``time.time``) it stops where it next writes a checkpoint.
+    """
+    import torch
+
+    torch.set_num_threads(1)
+
+    def progress(step: int) -> None:
+        over = until is not None and time.time() >= until
+        if over and step < settings.steps and step % settings.checkpoint_every == 0:
+            raise CutError
+
     run = Run(folder)
-    if not run.evaluated(settings):  # all that a study reads
-        run.train(settings, wait=True)
+    if run.evaluated(settings) or (until is not None and time.time() >= until):
+        return  # evaluations are all that a study reads
+    try:
+        run.train(settings, wait=True, on_progress=progress)
+    except CutError:
+        return
 
 
 def run_cells(
@@ -73,13 +100,37 @@ def side_by_side(
     *,
     jobs: int,
     on_cell: Callable[[str, int], None],
+    on_wait: Callable[[], None] | None = None,
+    every: float = 10.0,
 ) -> None:
-    """Call (function, *arguments) for every name and seed, in processes of their own."""
-    with ProcessPoolExecutor(jobs, mp_context=get_context("spawn")) as pool:
+    """Call (function, *arguments) for every name and seed, in processes of one thread each.
+
+    ``on_wait`` is called ``every`` so many seconds meanwhile.
+    """
+    with one_thread(), ProcessPoolExecutor(jobs, mp_context=get_context("spawn")) as pool:
         waiting = {pool.submit(*call): cell for cell, call in work.items()}
-        for done in as_completed(waiting):
-            done.result()
-            on_cell(*waiting[done])
+        pending, seconds = set(waiting), None if on_wait is None else every
+        while pending:
+            over, pending = wait(pending, timeout=seconds, return_when=FIRST_COMPLETED)
+            for done in over:
+                if done.exception() is not None:  # what has not begun need not
+                    pool.shutdown(wait=False, cancel_futures=True)
+                done.result()
+                on_cell(*waiting[done])
+            if on_wait is not None:
+                on_wait()
+
+
+@contextmanager
+def one_thread() -> Iterator[None]:
+    """Libraries of processes that are started meanwhile use one thread, unless told otherwise."""
+    new = [name for name in THREADS if name not in os.environ]
+    os.environ.update(dict.fromkeys(new, "1"))
+    try:
+        yield
+    finally:
+        for name in new:
+            del os.environ[name]
 
 
 def cell_folder(out: Path, arm: Arm, seed: int) -> Path:

@@ -46,6 +46,8 @@ KERNEL: dict[str, Any] = {
     "gate_width": 0.1,
     "gate_background": 0.05,
 }
+# About as open a gate at the distances of MuJoCo tasks, but nearer to a plain mean over the 16.
+WIDE: dict[str, Any] = KERNEL | {"gate_width": 0.3, "gate_background": 1.0}
 SEARCH = (
     _control("td3", base=None),
     _control("td3-n3", n_steps=3),
@@ -66,7 +68,14 @@ SEARCH = (
     _search("kernel16-live", **KERNEL, anchor="live"),
     _search("kernel16-live-check", **KERNEL, anchor="live", self_check=True),
     _search("kernel16-live-until", **KERNEL, anchor="live", gate_until=200_000),
+    _search("kernel16-live-whitened", **KERNEL, anchor="live", metric="whitened"),
+    _search("kernel16-wide-live", **WIDE, anchor="live"),
+    _search("kernel16-wide-live-check", **WIDE, anchor="live", self_check=True),
+    _search("kernel16-live-critic", **KERNEL, anchor="live", metric="critic"),
     _search("kernel4-live", **(KERNEL | {"residual_neighbors": 4}), anchor="live"),
+    _search("mix", gate=0.0, mix=1.0),  # mixing with neighbors alone
+    _search("mix-half", gate=0.0, mix=0.5),
+    _search("kernel16-live-mix", **KERNEL, anchor="live", mix=1.0),
     _search("s1-nodes", refresh_nodes=20_000, population="nodes"),
 )
 

@@ -14,24 +14,35 @@ from nearl.studies.default_arms import REPORT, SEARCH, Arm, chosen
 from nearl.studies.mujoco_cells import QUICK, TASKS
 from nearl.studies.population_cell import PopulationCell, blocks_of, checked, member_name, ranges
 from nearl.studies.population_results import read
+from nearl.studies.unseen_tasks import UNSEEN, Plan, missing_package, plan_of
 
 FRESH = 100  # seeds from here on choose, those below report
 
 
 @dataclass(frozen=True, kw_only=True)
 class Part:
-    """What is trained to choose, or to report."""
+    """What is trained to choose, or to report; ``steps`` and ``eval_every`` unless planned."""
 
     arms: tuple[Arm, ...]
     seeds: tuple[int, ...]
-    steps: int
-    eval_every: int
+    steps: int = 1_000_000
+    eval_every: int = 10_000
     eval_episodes: int = 5
+    usual: str = ""  # arms unless others are asked for, as ``chosen`` takes them
+    plans: tuple[Plan, ...] = ()  # the only tasks, where there are some
+
+    def plan(self, task: str) -> Plan:
+        """How to train on a task; without a version it is one that is planned, or of v4."""
+        if self.plans:
+            return plan_of(task)
+        env_id = task if "-v" in task else f"{task}-v4"
+        return Plan(env_id=env_id, steps=self.steps, eval_every=self.eval_every)
 
 
 PARTS = {
     "search": Part(arms=SEARCH, seeds=tuple(range(100, 106)), steps=100_000, eval_every=5_000),
-    "report": Part(arms=REPORT, seeds=tuple(range(10)), steps=1_000_000, eval_every=10_000),
+    "report": Part(arms=REPORT, seeds=tuple(range(10))),
+    "unseen": Part(arms=REPORT, seeds=tuple(range(10)), usual="td3,nntd3", plans=UNSEEN),
 }
 
 
@@ -68,6 +79,9 @@ class Cell(PopulationCell):
             members += [replace(first, seed=seed) for seed in self.seeds]
         return checked(members)
 
+    def refusal(self) -> str | None:
+        return missing_package(self.task) or super().refusal()
+
     def missing(self, results: Path) -> Cell:
         """The cell without arms that the results have; itself where that is all or none of them."""
         known = read(results / f"{self.file}.csv")
@@ -88,41 +102,53 @@ def make_cells(
     steps: int | None = None,
     block: int | None = None,
 ) -> tuple[Cell, ...]:
-    """The populations of a part, task by task; a task without a version is of v4."""
+    """The populations of a part, task by task."""
     if part not in PARTS:
         raise ValueError(f"part must be one of {', '.join(PARTS)}; got {part!r}")
     given = PARTS[part]
     seeds = given.seeds if seeds is None else seeds
-    wrong = [seed for seed in seeds if (seed >= FRESH) != (part == "search")]
-    if wrong:
-        raise ValueError(
-            f"the search chooses on seeds from {FRESH} on and the report has those below, so that "
-            f"nothing is reported on seeds it was chosen on; got seed {wrong[0]} for the {part}"
-        )
+    check_seeds(part, seeds)
     together: dict[str, list[Arm]] = {}
-    for arm in chosen(given.arms, arms):
+    for arm in chosen(given.arms, arms or given.usual):
         together.setdefault(arm.population, []).append(arm)
     return tuple(
         Cell(
-            task=task if "-v" in task else f"{task}-v4",
+            task=plan.env_id,
             arms=tuple(group),
             seeds=some,
-            steps=given.steps if steps is None else steps,
-            eval_every=given.eval_every,
+            steps=plan.steps if steps is None else steps,
+            eval_every=plan.eval_every,
             eval_episodes=given.eval_episodes,
+            changes=plan.changes,
         )
-        for task in tasks or TASKS
+        for plan in map(given.plan, tasks or [plan.name for plan in given.plans] or TASKS)
         for group in together.values()
         for some in blocks_of(seeds, block)
     )
 
 
+def check_seeds(part: str, seeds: Sequence[int]) -> None:
+    """Refuse seeds that are not of a part."""
+    wrong = [seed for seed in seeds if (seed >= FRESH) != (part == "search")]
+    if wrong:
+        raise ValueError(
+            f"the search chooses on seeds from {FRESH} on and reports have those below, so that "
+            "nothing is reported on seeds it was chosen on; "
+            f"got seed {wrong[0]} for the {part} part"
+        )
+
+
 def quick(cells: Sequence[Cell]) -> tuple[Cell, ...]:
     """The same arms on the first task with tiny networks, two seeds and few steps, for a CPU."""
     small: dict[str, Any] = {"steps": 400, "eval_every": 200, "eval_episodes": 1}
-    changes = tuple((QUICK | {"learning_starts": 200, "refresh_every": 100}).items())
+    changes = QUICK | {"learning_starts": 200, "refresh_every": 100}
     return tuple(
-        replace(cell, seeds=cell.seeds[:2], changes=changes, **small)
+        replace(
+            cell,
+            seeds=cell.seeds[:2],
+            changes=tuple((dict(cell.changes) | changes).items()),
+            **small,
+        )
         for cell in cells
         if cell.task == cells[0].task
     )

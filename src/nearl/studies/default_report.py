@@ -2,36 +2,48 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from functools import partial
 from importlib.util import find_spec
 from pathlib import Path
 from typing import Any
 
 from nearl.saving import write_text
+from nearl.studies import unseen_summary
 from nearl.studies.default_arms import Arm
 from nearl.studies.default_summary import evaluations, known_arms, summarize
 from nearl.studies.figures import small_panels
-from nearl.studies.markdown import line, spread
+from nearl.studies.markdown import aligned, chance, spread
 from nearl.studies.mujoco_figures import curve, entitle, finish, save
 from nearl.studies.mujoco_report import NEEDS
 from nearl.studies.mujoco_summary import MISSING, write_summary
 from nearl.studies.population_results import Evaluations
 
 
-def write(part: str, results: Path, *, required: bool = True) -> str:
-    """Write the report; returns its table, or says why there is none.
+def write(
+    part: str,
+    results: Path,
+    *,
+    required: bool = True,
+    known: Sequence[Arm] | None = None,
+    study: str = "default",
+) -> str:
+    """Write the report on ``known`` arms or the part's; returns its table, or why there is none.
 
     A machine that only trains need not have what it takes, unless the report is ``required``.
     """
     tasks = evaluations(results)
-    arms = known_arms(part, tasks)
+    arms = known_arms(part, tasks, known)
     if not arms:
         return f"no evaluations in {results} yet"
     if not required and any(find_spec(name) is None for name in NEEDS):
-        return f"evaluations in {results}; {MISSING}, then 'nearl study default --report'"
-    summary = write_summary(results, partial(summarize, part))
-    text = table(summary)
+        return f"evaluations in {results}; {MISSING}, then 'nearl study {study} --report'"
+    if part == "unseen":
+        summary = write_summary(results, partial(unseen_summary.summarize, known=known))
+        text = unseen_summary.table(summary)
+    else:
+        summary = write_summary(results, partial(summarize, part, known=known))
+        text = table(summary)
     write_text(results / "table.md", text)
     for task, found in tasks.items():
         figure = curves(found, arms, title=task)
@@ -54,13 +66,11 @@ def table(summary: Mapping[str, Any]) -> str:
     lines = [head, ["---"] * len(head)]
     for arm, over, mark in rows:
         own = found[arm, over]
-        chance = own["improvement"]
-        low, high = chance["interval"]
         single = [summary["tasks"][t].get(arm, {}).get(over, {}).get(mark) for t in tasks]
         lines.append(
             [arm, over.removeprefix("over "), f"{int(mark):,}", str(own["seeds"])]
             + [ratio(own), ratio(own["return"])]
-            + [f"{chance['probability']:.2f} [{low:.2f}, {high:.2f}]"]
+            + [chance(own["improvement"])]
             + [ratio(of) if of else "-" for of in single]
         )
     notes = (
@@ -88,14 +98,6 @@ def ratio(found: Mapping[str, Any]) -> str:
         return "not above 0"
     low, high = found["interval"]
     return f"{found['ratio']:.2f} [{low:.2f}, {high:.2f}]"
-
-
-def aligned(rows: list[list[str]]) -> list[str]:
-    """Rows of a Markdown table whose columns are as wide as their widest cell."""
-    widths = [max(map(len, column)) for column in zip(*rows, strict=True)]
-    return [
-        line([cell.ljust(width) for cell, width in zip(row, widths, strict=True)]) for row in rows
-    ]
 
 
 def curves(found: Evaluations, arms: list[Arm], *, title: str) -> Any:

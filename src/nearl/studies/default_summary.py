@@ -7,7 +7,7 @@ the probability of improvement. By arm, both over all tasks.
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -17,31 +17,45 @@ from nearl.studies.default_arms import Arm
 from nearl.studies.default_cells import PARTS
 from nearl.studies.mujoco_cells import TASKS
 from nearl.studies.mujoco_summary import MARKS, improved, measured, scores, until
+from nearl.studies.population_cell import member_name
 from nearl.studies.population_results import Evaluations, read
 from nearl.studies.ratios import Pair, pooled
+from nearl.studies.unseen_tasks import UNSEEN
 
 
 def evaluations(results: Path) -> dict[str, Evaluations]:
     """The evaluations of every task that has a file, the study's own tasks first."""
-    order = {f"{task}-v4.csv": i for i, task in enumerate(TASKS)}
+    names = [f"{task}-v4" for task in TASKS] + [plan.env_id for plan in UNSEEN]
+    order = {f"{name}.csv": i for i, name in enumerate(names)}
     files = sorted(results.glob("*.csv"), key=lambda f: (order.get(f.name, len(order)), f.name))
     return {file.stem: read(file) for file in files}
 
 
-def known_arms(part: str, tasks: Mapping[str, Evaluations]) -> list[Arm]:
-    """The arms of a part that there are evaluations of, in the part's order."""
-    return [
-        arm for arm in PARTS[part].arms if any(found.of(arm.name)[0] for found in tasks.values())
-    ]
+def known_arms(
+    part: str, tasks: Mapping[str, Evaluations], arms: Sequence[Arm] | None = None
+) -> list[Arm]:
+    """The arms of a part, or such of ``arms``, that there are evaluations of, in their order."""
+    every = PARTS[part].arms if arms is None else arms
+    return [arm for arm in every if any(found.of(arm.name)[0] for found in tasks.values())]
 
 
 def marks_of(found: Evaluations, *arms: str) -> list[int]:
     """``MARKS`` that some seed of each arm has reached, and the last step of all their seeds."""
-    reached = [[found.reached(f"{arm}_{seed}") for seed in found.of(arm)[0]] for arm in arms]
+    reached = _steps_of(found, *arms)
     if not all(reached):
         return []
-    furthest, everyone = min(map(max, reached)), min(map(min, reached))
+    furthest, everyone = min(map(max, reached)), common_step(found, *arms)
     return sorted({mark for mark in MARKS if mark <= furthest} | ({everyone} - {0}))
+
+
+def common_step(found: Evaluations, *arms: str) -> int:
+    """The last step that all seeds of all arms have reached; 0 without any."""
+    return min((min(steps, default=0) for steps in _steps_of(found, *arms)), default=0)
+
+
+def _steps_of(found: Evaluations, *arms: str) -> list[list[int]]:
+    """The last step of every seed, by arm."""
+    return [[found.reached(member_name(arm, seed)) for seed in found.of(arm)[0]] for arm in arms]
 
 
 def pair_of(found: Evaluations, arm: Arm, mark: int, kind: str) -> Pair | None:
@@ -65,10 +79,10 @@ def pairs_of(
     return dict(sorted(found.items()))
 
 
-def summarize(part: str, results: Path) -> dict[str, Any]:
-    """The whole summary; what has not been reached is not in it."""
+def summarize(part: str, results: Path, *, known: Sequence[Arm] | None = None) -> dict[str, Any]:
+    """The whole summary; what has not been reached is not in it. ``known`` arms, or the part's."""
     tasks = evaluations(results)
-    arms = known_arms(part, tasks)
+    arms = known_arms(part, tasks, known)
     single = {
         task: {arm.name: _reached(found, arm) for arm in arms if found.of(arm.name)[0]}
         for task, found in tasks.items()
@@ -95,15 +109,20 @@ def _reached(found: Evaluations, arm: Arm) -> dict[str, Any]:
 
 def _compared(areas: Mapping[str, Pair], returns: Mapping[str, Pair]) -> dict[str, Any]:
     """Ratios and probabilities of improvement on every task, and on ``all`` of them."""
-    least = min(len(x) for x, _ in areas.values())  # as many seeds as every task has
-    x, y = (np.stack([pair[i][:least] for pair in areas.values()], 1) for i in (0, 1))
-    columns = {task: (x[:, None], y[:, None]) for task, (x, y) in areas.items()}  # (seeds, 1)
-    chances = improved(columns | {"all": (x, y)})
+    better = chances(areas)
     cases = {task: ([pair], [returns[task]]) for task, pair in areas.items()}
     cases["all"] = list(areas.values()), list(returns.values())
     found: dict[str, Any] = {
-        case: pooled(area) | {"improvement": chances[case], "return": pooled(final)}
+        case: pooled(area) | {"improvement": better[case], "return": pooled(final)}
         for case, (area, final) in cases.items()
     }
     found["all"]["tasks"] = list(areas)
     return found
+
+
+def chances(areas: Mapping[str, Pair]) -> dict[str, dict[str, Any]]:
+    """Probabilities of improvement on every task, and on ``all`` of them."""
+    least = min(len(x) for x, _ in areas.values())  # as many seeds as every task has
+    x, y = (np.stack([pair[i][:least] for pair in areas.values()], 1) for i in (0, 1))
+    columns = {task: (x[:, None], y[:, None]) for task, (x, y) in areas.items()}  # (seeds, 1)
+    return improved(columns | {"all": (x, y)})

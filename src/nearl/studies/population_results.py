@@ -10,7 +10,7 @@ import csv
 import json
 import platform
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import asdict, dataclass
 from importlib.metadata import PackageNotFoundError, version
 from pathlib import Path
 from typing import Any
@@ -20,6 +20,7 @@ from numpy.typing import NDArray
 
 from nearl.population.members import MemberSettings
 from nearl.saving import CorruptFileError, write_text
+from nearl.soft_config import SoftNNConfig
 from nearl.studies.population_cell import arm_of, member_name, seed_of
 
 Floats = NDArray[np.float64]
@@ -123,6 +124,11 @@ def _completed(own: dict[str, Any]) -> dict[str, Any]:
     try:
         return _plain(MemberSettings(**own))
     except (TypeError, ValueError):
+        pass
+    try:  # a single agent's
+        nn = asdict(SoftNNConfig.of(own["nn"]))
+        return own | {"nn": json.loads(json.dumps(nn))}
+    except (KeyError, TypeError, ValueError):
         return own
 
 

@@ -1,4 +1,7 @@
-"""Ratios of what arms reach to what their base reaches, with bootstrap intervals over seeds."""
+"""What arms reach beside what their base reaches, with bootstrap intervals over seeds.
+
+Ratios where more is more times as much; differences where returns may be negative or near 0.
+"""
 
 from __future__ import annotations
 
@@ -11,6 +14,7 @@ from scipy.stats import trim_mean
 
 from nearl.studies.intervals import DRAWS
 
+LEAST = 5  # seeds for a verdict
 Floats = NDArray[np.float64]
 Pair = tuple[Floats, Floats]  # scores (n,) of an arm and of its base, seed by seed
 
@@ -33,11 +37,14 @@ def resampled(pairs: Sequence[Pair]) -> Floats:
 
     An arm and its base draw the same seeds, and every task its own.
     """
-    rows = []
-    for task, (x, y) in enumerate(pairs):
-        picks = np.random.default_rng(task).integers(len(x), size=(DRAWS, len(x)))
-        rows.append(iqm_ratio(x[picks], y[picks]))
-    return np.array(rows)
+    return np.array([iqm_ratio(*_drawn(pair, task)) for task, pair in enumerate(pairs)])
+
+
+def _drawn(pair: Pair, task: int = 0) -> Pair:
+    """Scores ``(draws, n)`` of seeds drawn anew, the same of both arms."""
+    x, y = pair
+    picks = np.random.default_rng(task).integers(len(x), size=(DRAWS, len(x)))
+    return x[picks], y[picks]
 
 
 def pooled(pairs: Sequence[Pair]) -> dict[str, Any]:
@@ -55,4 +62,21 @@ def pooled(pairs: Sequence[Pair]) -> dict[str, Any]:
         "interval": span,
         "seeds": min(len(x) for x, _ in pairs),
         "undefined": undefined,
+    }
+
+
+def difference(pair: Pair, *, unit: float = 1.0) -> dict[str, Any]:
+    """How far an arm's IQM is above its base's, in units of ``unit``, with its 95 % interval.
+
+    The ``verdict`` is better or worse where the interval lies on one side of 0, else even; fewer
+    than ``LEAST`` seeds have none.
+    """
+    x, y = (trim_mean(scores, 0.25, axis=-1) for scores in _drawn(pair))
+    low, high = np.percentile(x - y, [2.5, 97.5]) / unit
+    point = (trim_mean(pair[0], 0.25) - trim_mean(pair[1], 0.25)) / unit
+    verdict = "better" if low > 0 else "worse" if high < 0 else "even"
+    return {
+        "value": float(point),
+        "interval": [float(low), float(high)],
+        "verdict": verdict if len(pair[0]) >= LEAST else None,
     }

@@ -5,7 +5,7 @@ import pytest
 import torch
 from test_gpu_population import data
 from test_population_gpu import PLAIN, member, population
-from test_population_residual import CONFIGS, ERRORS, KERNEL, ON, Both, compare_columns
+from test_population_residual import CONFIGS, ERRORS, KERNEL, LEARNED, ON, Both, compare_columns
 
 from nearl.neighbors import BruteForce
 
@@ -21,6 +21,8 @@ MIXED = [
     member("nntd3", 1, nn=ON),
     member("nntd3", 2, nn=ON | {"gate_width": 0.3, "self_check": True, "anchor": "live"}),
     member("nnddpg", 3, nn=ON | KERNEL | {"graph_size": 90, "refresh_nodes": 70}),
+    member("nntd3", 5, nn=ON | KERNEL | {"metric": "whitened", "anchor": "live"}),
+    member("nntd3", 6, nn=ON | KERNEL | {"metric": "critic", "anchor": "live"}),
 ]
 
 
@@ -49,9 +51,10 @@ def test_the_kernels_find_the_canonical_k_nearest(members, queries, capacity, st
         torch.testing.assert_close(distances[p].cpu(), right.distances, rtol=1e-6, atol=0)
 
 
+@pytest.mark.parametrize("configs", [CONFIGS, LEARNED])
 @pytest.mark.parametrize("capacity", [80, 400])
-def test_every_graph_is_the_one_of_its_member_alone(capacity):
-    both = Both(CONFIGS, capacity=capacity, device="cuda")
+def test_every_graph_is_the_one_of_its_member_alone(capacity, configs):
+    both = Both(configs, capacity=capacity, device="cuda")
     both.go(150)
     compare_columns(both)
 
@@ -68,8 +71,13 @@ def fed(members, rows, *, plain=False):
 
 @pytest.fixture(scope="module")
 def rows():
+    return random_rows(len(MIXED))
+
+
+def random_rows(members):
+    """100 transitions of every member, as HalfCheetah's."""
     torch.manual_seed(0)
-    drawn = torch.randn(100, len(MIXED), 2 * 17 + 6 + 4)
+    drawn = torch.randn(100, members, 2 * 17 + 6 + 4)
     drawn[..., -3:-1] = (drawn[..., -3:-1] > 1.5).float()
     drawn[..., -1] = torch.nan
     return drawn.numpy()
@@ -81,7 +89,7 @@ def assert_close(ours, theirs):
 
 def test_updates_in_graphs_are_those_of_plain_calls(rows):
     graphs, calls = (fed(MIXED, rows, plain=plain) for plain in (False, True))
-    assert [group.refreshes for group in graphs.module.groups] == [3, 3]  # of 50 updates
+    assert [group.refreshes for group in graphs.module.groups] == [3] * 4  # of 50 updates
     for name in ("actor", "critic", "critic_target"):
         assert_close(getattr(graphs, name).flat, getattr(calls, name).flat)
     for ours, theirs in zip(graphs.module.groups, calls.module.groups, strict=True):

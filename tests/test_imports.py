@@ -20,21 +20,23 @@ LAYERS = [  # a module imports only from its own layer or an earlier one
         "networks",
         "losses",
         "augmented",
+        "mixing",
         "residual",
         "pixel_networks",
         "encoded",
+        "critic_features",
         "whitened",
         "ucrl",
     },
     {"experience", "lipschitz", "certified", "recent"},
     {"critic", "graph", "policy_keys", "soft_config", "soft_update", "theory", "versioned"}
-    | {"residual_graph", "residual_skill"},
+    | {"graph_keys", "partners", "residual_graph", "residual_skill", "soft_parts"},
     {"presets", "envs", "siamese", "data"},
     {"agents", "baselines"},
     {"algorithms", "evaluation", "pictures", "population", "recorder", "runs"},
     {"bench", "inspection", "studies"},
     {"__main__", "cli", "cli_bench", "cli_metric", "cli_inspect", "cli_population", "cli_study"}
-    | {"cli_default"},
+    | {"cli_default", "cli_sac"},
 ]
 CORE = set().union(*LAYERS[:4])
 

@@ -7,6 +7,7 @@ import numpy as np
 import pytest
 import torch
 from test_population_training import member, population, same, state
+from torch.nn import Linear, Module, ReLU, Sequential
 
 from nearl import NNTD3, Experience, SoftNNConfig, TransitionMemory
 from nearl.augmented import AugmentedBatch, make_metric
@@ -34,6 +35,30 @@ CONFIGS = [  # of one group, of a window, of three neighbors, of a background
     {"residual_neighbors": 3, "refresh_every": 7},
     {**KERNEL, "self_check": True, "graph_size": 50},
 ]
+LEARNED = [  # metrics that do more than scale axes: two groups each
+    {"metric": "whitened", "self_check": True},
+    {"metric": "critic", "anchor": "live", "self_check": True},
+    {**KERNEL, "metric": "critic", "graph_size": 50, "refresh_nodes": 30},
+    {**KERNEL, "metric": "whitened", "graph_size": 50},
+    {"metric": "critic", "gate_width": 0.3, "reward_scale": 0.1},
+]
+
+
+class Body(Module):
+    """A copy of a member's first critic without its output layer, in torch's own modules."""
+
+    def __init__(self, stack, p):
+        super().__init__()
+        layers = []
+        for inner, outer in zip(stack.sizes[:-2], stack.sizes[1:-1], strict=True):
+            layers += [Linear(inner, outer), ReLU()]
+        self.net = Sequential(*layers).requires_grad_(False)
+        state = stack.export(stack.flat[p].cpu(), ["net"])
+        last = 2 * len(stack.sizes) - 4
+        self.load_state_dict({k: v for k, v in state.items() if f".{last}." not in k})
+
+    def forward(self, obs, act):
+        return self.net(torch.cat([obs, act], -1))
 
 
 class Both:
@@ -54,7 +79,8 @@ class Both:
         self.alone, self.schedules = [], [WeightSchedule(config) for config in self.configs]
         for p, config in enumerate(self.configs):
             memory = TransitionMemory(capacity, (OBS,), (ACT,))
-            experience = Experience(memory, make_metric(memory, config.metric))
+            named = "raw" if config.metric == "critic" else config.metric  # a graph's own affair
+            experience = Experience(memory, make_metric(memory, named))
             graph = ResidualGraph(experience, self.targets(p), config, gamma=0.9, seed=p + 5)
             self.alone.append(graph)
         self.state, self.total = self.draw(len(configs), OBS), 0
@@ -81,7 +107,7 @@ class Both:
             ]
             return torch.cat(values).amin(0)[:, 0].cpu()
 
-        return Targets(policy=policy, q=q)
+        return Targets(policy=policy, q=q, features=lambda: Body(learner.critic_target, p))
 
     def go(self, steps):
         for _ in range(steps):
@@ -152,9 +178,10 @@ def compare_columns(both):
             assert skill == pytest.approx(alone, abs=1e-4)
 
 
+@pytest.mark.parametrize("configs", [CONFIGS, LEARNED])
 @pytest.mark.parametrize("capacity", [80, 400])  # the rings go round, or not
-def test_every_graph_is_the_one_of_its_member_alone(capacity):
-    both = Both(CONFIGS, capacity=capacity)
+def test_every_graph_is_the_one_of_its_member_alone(capacity, configs):
+    both = Both(configs, capacity=capacity)
     both.go(150)
     assert len(both.learner.module.groups) == 4
     compare_columns(both)
@@ -214,6 +241,8 @@ MIXED = [
     member("nntd3", 4, nn=ERRORS | {"critic_weight": None}),
     *GRAPHS,
     member("nntd3", 5, nn=ON | ERRORS | {"actor_weight": 0.5, "tau_nn": 0.1}),
+    member("nntd3", 6, nn=ON | KERNEL | {"metric": "whitened", "graph_size": 90}),
+    member("nnddpg", 7, nn=ON | {"metric": "critic", "self_check": True, "tau_nn": 0.1}),
 ]
 
 
@@ -301,12 +330,13 @@ def test_what_graphs_measure_is_written_once_for_each_evaluation(tmp_path):
 
 
 def test_the_estimate_of_graphs_is_near_the_truth():
-    members = [member("nntd3", 0, nn=ON), member("nnddpg", 1, nn=ON | KERNEL), member("td3", 0)]
+    graphs = (ON, ON | KERNEL, ON | {"metric": "critic"}, ON | KERNEL | {"metric": "whitened"})
+    members = [*(member("nntd3", i, nn=nn) for i, nn in enumerate(graphs)), member("td3", 0)]
     groups = trained(members, steps=60).learner.module.groups
     held = sum(getattr(group, name).nbytes for group in groups for name in COLUMNS)
     held += sum(group.neighbors.keys.nbytes for group in groups)
     said = estimate.graph_bytes(members, 3, 1, 60)
-    assert held < said < 10 * held and estimate.graph_bytes(members[2:], 3, 1, 60) == 0
+    assert held < said < 10 * held and estimate.graph_bytes(members[4:], 3, 1, 60) == 0
 
 
 def test_the_benchmark_of_refreshes_has_a_cell_per_size():

@@ -145,7 +145,15 @@ def test_normalized_environments_have_the_graph_in_their_units():
 
 
 @pytest.mark.parametrize("algo", ["nntd3", "nnsac"])
-@pytest.mark.parametrize("changes", [{}, {"graph_size": 90, "refresh_nodes": 70}])
+@pytest.mark.parametrize(
+    "changes",
+    [
+        {},
+        {"graph_size": 90, "refresh_nodes": 70},
+        {"metric": "whitened"},
+        {"metric": "critic", "graph_size": 90},
+    ],
+)
 def test_a_run_that_is_cut_goes_on_to_the_same_bits(algo, changes, tmp_path):
     given = {"learning_starts": 60, "batch_size": 16, "buffer_size": 150, "self_check": True}
     given |= {"policy_kwargs": "dict(net_arch=[16, 16])", "residual_neighbors": 2}
@@ -169,12 +177,14 @@ def test_a_run_that_is_cut_goes_on_to_the_same_bits(algo, changes, tmp_path):
     assert state["counts"][1] > 4 and (state["columns"]["_gates"] > 0).any()
 
 
-def test_the_replay_buffer_keeps_the_graph(tmp_path):
-    model = NNTD3("MlpPolicy", "Pendulum-v1", nn=ON, **small()).learn(350)
+@pytest.mark.parametrize("metric", ["standardized", "whitened", "critic"])
+def test_the_replay_buffer_keeps_the_graph(metric, tmp_path):
+    config = SoftNNConfig.of(ON, metric=metric)
+    model = NNTD3("MlpPolicy", "Pendulum-v1", nn=config, **small()).learn(350)
     model.save(tmp_path / "model")
     model.save_replay_buffer(tmp_path / "buffer")
     again = NNTD3.load(tmp_path / "model", env=model.get_env())
-    assert again.nn == ON and again.soft.graph.refreshes == 0
+    assert again.nn == config and again.soft.graph.refreshes == 0
     again.load_replay_buffer(tmp_path / "buffer")
     for each in (model, again):
         np.random.seed(3)  # noqa: NPY002
@@ -186,6 +196,12 @@ def test_the_replay_buffer_keeps_the_graph(tmp_path):
     other = NNTD3("MlpPolicy", "Pendulum-v1", nn={"weight": 0.5}, **small())
     other.load_replay_buffer(tmp_path / "buffer")  # a module without a graph
     assert other.soft.graph is None and len(other.soft.memory) == 300
+    for name in ("standardized", "raw", "whitened", "critic"):  # which may be another one
+        other = NNTD3("MlpPolicy", "Pendulum-v1", nn=SoftNNConfig.of(ON, metric=name), **small())
+        other.load_replay_buffer(tmp_path / "buffer")
+        assert (other.soft.graph.refreshes > 0) == (name == metric)
+        other.learn(80)
+        assert np.isfinite(other.soft.graph._expected).all()
 
 
 def test_the_graph_is_logged():

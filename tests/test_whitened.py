@@ -21,7 +21,11 @@ def data(seed, count=300):
 
 
 def fitted(obs, act, **options):
-    metric = Whitened(obs.shape[1], CODE, **options)
+    return fit(Whitened(obs.shape[1], CODE, **options), obs, act)
+
+
+def fit(metric, obs, act):
+    """The metric, once it has seen the data in two parts and taken their scale."""
     for part in (slice(0, 100), slice(100, None)):
         metric.observe(obs[part], act[part])
     assert metric.rescale()

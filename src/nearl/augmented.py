@@ -9,6 +9,7 @@ from torch import Tensor
 
 from nearl.memory import TransitionMemory
 from nearl.metrics import ActionCode, Metric, Standardized, WeightedL2
+from nearl.whitened import WhitenedPairs
 
 
 class AugmentedBatch(NamedTuple):
@@ -30,6 +31,8 @@ def make_metric(memory: TransitionMemory, kind: str) -> Metric:
     obs_dim = int(np.prod(memory["obs"].shape[len(memory.lead) + 1 :]))
     act_dim = int(np.prod(memory["act"].shape[len(memory.lead) + 1 :]))
     code = ActionCode.box(act_dim)
+    if kind == "whitened":
+        return WhitenedPairs(obs_dim, code)
     return (
         Standardized(obs_dim, code) if kind == "standardized" else WeightedL2.uniform(obs_dim, code)
     )

@@ -10,14 +10,19 @@ import torch
 from numpy.typing import NDArray
 from torch import Tensor
 
+from nearl.critic_features import CriticFeatures
 from nearl.encoded import Encoded
 from nearl.memory import TransitionMemory
 from nearl.metrics import Metric, Standardized, WeightedL2
 from nearl.neighbors import NeighborIndex, Neighbors, StoredKeys, TorchBruteForce, make_index
 from nearl.neighbors.base import ArrayIndex
-from nearl.whitened import Whitened
+from nearl.whitened import Whitened, WhitenedPairs
 
+FIRST_CHECK = 16  # transitions before a metric looks at the data
 KEY_BYTES = 64 * 2**20  # up to here keys are kept; beyond, they are made again when needed
+# Metrics whose keys are saved as they are: made in another batch they could be rounded otherwise.
+SAVED = (WhitenedPairs, CriticFeatures)
+LEARNED = (Standardized, CriticFeatures)  # which have a state
 
 
 class Keys:
@@ -86,8 +91,9 @@ class Experience:
             self.index = TorchBruteForce(
                 metric.dim, device=memory.device, population=memory.members, distances=pairwise
             )
+        self.window = memory.capacity  # only so many of the latest transitions can be found
         self._indexed = self._observed = 0  # transitions that index and metric have seen
-        self._next_check = 16
+        self._next_check = FIRST_CHECK
 
     def __len__(self) -> int:
         return len(self.memory)
@@ -122,9 +128,7 @@ class Experience:
                 step = max(16, self._next_check // 16)
                 self._next_check += min(step, max(1, memory.capacity // 2))
                 if metric.rescale():
-                    self.epoch += 1
-                    self.index.clear()
-                    self._indexed = max(0, memory.total - memory.capacity)
+                    self.rekey()
         if self._indexed < memory.total:
             if self.on_host:
                 begin = max(self._indexed, memory.total - memory.capacity)
@@ -136,6 +140,12 @@ class Experience:
                 slots = self._slots(self._indexed, memory.total)
                 self.index.add(slots, self.keys(self._all(slots)))
             self._indexed = memory.total
+
+    def rekey(self) -> None:
+        """Forget all keys, because the metric has changed; the next ``sync`` makes them anew."""
+        self.epoch += 1
+        self.index.clear()
+        self._indexed = max(0, self.memory.total - self.window)
 
     def _observe(self, metric: Standardized, until: int) -> None:
         if until <= self._observed:
@@ -192,19 +202,43 @@ class Experience:
         return int(self.index.nbytes) + self.source.nbytes
 
     def state_dict(self) -> dict[str, Any]:
-        metric = self.metric.state_dict() if isinstance(self.metric, Standardized) else None
+        metric, keys = self.metric, None
+        if self._saves_keys:
+            keys = {"until": self._indexed, "rows": self.source.take(self._keyed(self._indexed))}
         return {
             "memory": self.memory.state_dict(),
-            "metric": metric,
+            "kind": self.kind,
+            "metric": metric.state_dict() if isinstance(metric, LEARNED) else None,
             "observed": self._observed,
             "next_check": self._next_check,
+            "keys": keys,
         }
 
     def load_state_dict(self, state: Mapping[str, Any]) -> None:
         self.memory.load_state_dict(state["memory"])
-        if isinstance(self.metric, Standardized):
+        same = state.get("kind", self.kind) == self.kind  # another metric looks at the data anew
+        if same and isinstance(self.metric, LEARNED):
             self.metric.load_state_dict(state["metric"])
-        self._observed, self._next_check = state["observed"], state["next_check"]
-        self.epoch += 1
-        self.index.clear()
-        self._indexed = max(0, self.memory.total - self.memory.capacity)
+        self._observed = state["observed"] if same else 0
+        self._next_check = state["next_check"] if same else FIRST_CHECK
+        self.rekey()
+        if same and self._saves_keys:
+            until, rows = state["keys"]["until"], state["keys"]["rows"]
+            slots = self._keyed(until)
+            self.source.keep(slots, rows)
+            self.index.add(slots, rows)
+            self._indexed = max(self._indexed, until)
+
+    @property
+    def kind(self) -> str:
+        """What the metric is called."""
+        return type(self.metric).__name__
+
+    @property
+    def _saves_keys(self) -> bool:
+        return self.on_host and isinstance(self.metric, SAVED)
+
+    def _keyed(self, until: int) -> NDArray[np.int64]:
+        """Slots of the transitions that can be found, up to number ``until``."""
+        first = max(0, self.memory.total - self.window)
+        return np.arange(first, max(first, until)) % self.memory.capacity

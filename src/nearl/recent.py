@@ -23,18 +23,21 @@ class RecentExperience(Experience):
     ) -> None:
         super().__init__(memory, metric, index=index)
         self.window = window
-        self._oldest, self._synced = 0, self.epoch  # the first transition that can be found
+        self._oldest = 0  # the first transition that is in the index
 
     def sync(self) -> None:
         """Make searchable what was stored since the last search; forget what is too old."""
         super().sync()
         memory = self.memory
-        held = max(0, memory.total - memory.capacity)
-        begin = held if self._synced != self.epoch else max(self._oldest, held)
-        end = memory.total - self.window
+        begin, end = max(self._oldest, memory.total - memory.capacity), memory.total - self.window
         if begin < end:
             self.index.remove(np.arange(begin, end) % memory.capacity)
-        self._oldest, self._synced = max(begin, end), self.epoch
+        self._oldest = max(begin, end)
+
+    def rekey(self) -> None:
+        """Forget all keys; only those of the latest transitions are made anew."""
+        super().rekey()
+        self._oldest = self._indexed
 
     def state_dict(self) -> dict[str, Any]:
         return {name: value for name, value in super().state_dict().items() if name != "memory"}

@@ -10,18 +10,18 @@ transitions; all others, and those newer than the last refresh, have a gate of 0
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping
-from copy import deepcopy
 from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
 import torch
 from numpy.typing import NDArray
-from torch import Tensor
+from torch import Tensor, nn
 
 from nearl.augmented import AugmentedBatch
 from nearl.certified import CertifiedNeighbors, host
 from nearl.experience import Experience
+from nearl.graph_keys import in_the_graph, keep_up
 from nearl.policy_keys import Policy
 from nearl.recent import RecentExperience
 from nearl.residual import Graph, Nodes, blended_target, gates, neighbor_weights, residuals, sweep
@@ -42,6 +42,8 @@ class Targets:
     # Values (B,) of observations with the policy's actions, if not q; the number seeds draws.
     value: Callable[[Tensor, Tensor, int], Tensor] | None = None
     reward: Callable[[NDArray[np.float32]], NDArray[Any]] | None = None  # stored ones as q has them
+    # A copy of the first critic up to its output layer, for metric="critic": see CriticFeatures.
+    features: Callable[[], nn.Module] | None = None
 
 
 class ResidualGraph:
@@ -56,21 +58,13 @@ class ResidualGraph:
         gamma: float,
         seed: int | None = None,
     ) -> None:
-        memory = experience.memory
-        if not experience.on_host:
-            raise ValueError(
-                "a residual graph needs one memory on the CPU and a metric that embeds; for "
-                "others, use the functions of nearl.residual"
-            )
-        self.window = min(config.graph_size or memory.capacity, memory.capacity)
-        if self.window < memory.capacity:
-            metric = deepcopy(experience.metric)
-            experience = RecentExperience(memory, metric, window=self.window, index=config.index)
-        self.experience, self.memory, self.targets = experience, memory, targets
+        self.experience = experience = in_the_graph(experience, config, targets)
+        self.memory, self.targets, self.window = experience.memory, targets, experience.window
         self.config, self.gamma, self.seed = config, gamma, 0 if seed is None else seed
         self.k = config.residual_neighbors
         self._certified = CertifiedNeighbors(experience, k=self.k, spare=SPARE)
-        rows, floats = memory.capacity, np.float32  # touched, and so in memory, only when filled
+        rows = self.memory.capacity  # touched, and so in memory, only when filled
+        floats = np.float32
         self._visited = np.zeros(rows, np.int64)  # the memory's total at the last visit; 0: none
         self._values, self._q = np.zeros(rows, floats), np.zeros(rows, floats)
         self._near = np.zeros((rows, self.k), np.int64)  # slots of neighbors
@@ -96,6 +90,10 @@ class ResidualGraph:
         if self.refreshes == 0 or since >= self.config.refresh_every:
             self.refresh()
         self._updates += 1
+        return self.blended(batch, factor)
+
+    def blended(self, batch: AugmentedBatch, factor: float = 1.0) -> AugmentedBatch:
+        """What ``augment`` makes of a batch, by the graph as it is."""
         slots = batch.slots.numpy()
         device = batch.reward.device
         gate = torch.from_numpy(self._gate(slots) * np.float32(factor)).to(device)
@@ -128,9 +126,9 @@ class ResidualGraph:
         memory, size = self.memory, min(len(self.memory), self.window)
         if size < self.k:
             return
-        self.experience.sync()
         written = np.arange(memory.total - size, memory.total)
         slots = written % memory.capacity
+        keep_up(self.experience)
         self._visit(self._due(slots, written))
         alive = (~memory.array("terminated")[slots]).astype(np.float32)
         rows = (self._values[slots], self._q[slots], self._rewards(slots), alive)
@@ -218,11 +216,17 @@ class ResidualGraph:
             "columns": {name: getattr(self, name)[:size].copy() for name in COLUMNS},
             "counts": (self.refreshed, self.refreshes, self._updates),
             "skill": self.skill.sums.clone(),
+            "kind": self.experience.kind,
             "experience": own,
         }
 
     def load_state_dict(self, state: Mapping[str, Any]) -> None:
-        """Continue from ``state_dict``, once the memory has been restored."""
+        """Continue from ``state_dict``, once the memory has been restored.
+
+        What another metric found is left: the next refresh finds it anew.
+        """
+        if state.get("kind", self.experience.kind) != self.experience.kind:
+            return
         if self._recent:
             self.experience.load_state_dict(state["experience"])
         self._visited[:] = 0

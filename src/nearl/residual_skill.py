@@ -57,14 +57,21 @@ class ResidualSkill:
         probed = slots[chosen]
         keys = self.experience.embed(memory.array("obs")[probed], memory.array("act")[probed])
         squared, near = self.experience.search(keys, k + 1)  # (n, k + 1)
-        itself = near == probed[:, None]
-        itself[~itself.any(1), -1] = True  # as near as k others, it may not be among them
-        far = np.sqrt(squared[~itself].reshape(-1, k) / self.experience.metric.dim)
-        place = (near[~itself].reshape(-1, k) - slots[0]) % memory.capacity
+        others = besides(near, probed)
+        far = np.sqrt(squared[others].reshape(-1, k) / self.experience.metric.dim)
+        place = (near[others].reshape(-1, k) - slots[0]) % memory.capacity
         graph = Graph(torch.from_numpy(place), torch.from_numpy(far.astype(np.float32)))
         predicted = predicted_residuals(graph, own, config.gate_width, config.gate_background)
         sums = skill_sums(own[torch.from_numpy(chosen)], predicted)
         self.sums = KEEP * self.sums + torch.stack(sums)
+
+
+def besides(near: NDArray[np.int64], own: NDArray[np.int64]) -> NDArray[np.bool_]:
+    """Which k of the slots ``near (n, k + 1)`` are not ``own (n,)``, the nearest first."""
+    itself = near == own[:, None]
+    itself[~itself.any(1), -1] = True  # as near as k others, it may not be among them
+    others: NDArray[np.bool_] = ~itself
+    return others
 
 
 def probes(seed: int, number: int, size: int) -> NDArray[np.int64]:

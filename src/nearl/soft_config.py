@@ -9,6 +9,8 @@ from typing import Any, Literal
 
 from nearl.metrics import Metric
 
+METRICS = ("standardized", "raw", "whitened", "critic")
+
 
 @dataclass(frozen=True, kw_only=True)
 class SoftNNConfig:
@@ -41,7 +43,8 @@ class SoftNNConfig:
     horizon: int = 12  # paper
     neighbors: int = 1  # paper
     branch: Literal["full", "root"] = "root"
-    metric: Literal["standardized", "raw"] | Metric = "standardized"
+    # Keys of pairs; "critic", features of the critic's last hidden layer, is the residual form's.
+    metric: Literal["standardized", "raw", "whitened", "critic"] | Metric = "standardized"
     index: str = "auto"
     policy: Literal["target", "online"] = "target"  # the policy that rollouts follow
     policy_noise: float = 0.0  # std of fresh noise at every step of a rollout: 0 in the paper
@@ -70,6 +73,9 @@ class SoftNNConfig:
     refresh_nodes: int | None = 5_000  # visited in a refresh at most, new ones aside; None: all
     graph_size: int | None = 100_000  # the latest transitions that are in the graph; None: all
     self_check: bool = False  # scale the gate by how well neighbors predict residuals
+    # mixing with neighbors, beside the graph or, with a gate of 0, without it: ``nearl.mixing``
+    mix: float = 0.0  # share of samples that are mixed with a neighbor
+    mix_neighbors: int = 10  # among whom the neighbor is drawn: Sander et al., 2022
     # the authors' order of work: so many runs of so many consecutive transitions per episode
     per_episode: tuple[int, int] | None = None
 
@@ -84,6 +90,7 @@ class SoftNNConfig:
             ("negative_scale", 0.0, math.inf),
             ("reward_scale", 0.0, math.inf),
             ("gate", 0.0, 1.0),
+            ("mix", 0.0, 1.0),
             ("residual_bonus", -math.inf, math.inf),
         ):
             self._within(name, low, high)
@@ -110,14 +117,23 @@ class SoftNNConfig:
                 raise ValueError(
                     f"{name} must be one of {', '.join(accepted)}; got {getattr(self, name)!r}"
                 )
-        if isinstance(self.metric, str) and self.metric not in ("standardized", "raw"):
-            raise ValueError(
-                f"metric must be 'standardized', 'raw' or a Metric, got {self.metric!r}"
-            )
+        self._check_metric()
+        self._check_mix()
         if self.per_episode is not None and (
             len(self.per_episode) != 2 or min(self.per_episode) < 1
         ):
             raise ValueError(f"per_episode is (batches, transitions), got {self.per_episode}")
+
+    def _check_metric(self) -> None:
+        if isinstance(self.metric, str) and self.metric not in METRICS:
+            known = ", ".join(map(repr, METRICS))
+            raise ValueError(f"metric must be {known} or a Metric, got {self.metric!r}")
+        if self.metric == "critic" and (self.form != "residual" or self.uses_errors):
+            raise ValueError(
+                f"metric='critic' measures in the residual graph alone, got form={self.form!r}, "
+                f"critic_weight={self.critic_weight}, actor_weight={self.actor_weight}: set "
+                "form='residual' without nearest-neighbor errors, or another metric"
+            )
 
     def _check_residual(self) -> None:
         if not (isinstance(self.gate_width, int | float) and self.gate_width > 0):
@@ -127,7 +143,7 @@ class SoftNNConfig:
             )
         if self.gate_background is not None:
             self._within("gate_background", 0.0, math.inf)
-        for name in ("sweeps", "residual_neighbors", "refresh_every"):
+        for name in ("sweeps", "residual_neighbors", "refresh_every", "mix_neighbors"):
             self._count(name)
         for name in ("gate_until", "refresh_nodes", "graph_size"):
             if getattr(self, name) is not None:
@@ -141,6 +157,21 @@ class SoftNNConfig:
             raise ValueError(
                 f"per_episode={self.per_episode} is the authors' order of work for form='td': "
                 "leave it out of form='residual'"
+            )
+
+    def _check_mix(self) -> None:
+        if self.mix == 0:
+            return
+        if self.form != "residual" or self.uses_errors:
+            raise ValueError(
+                f"mix={self.mix:g} goes with the residual form alone, got form={self.form!r}, "
+                f"critic_weight={self.critic_weight}, actor_weight={self.actor_weight}: set "
+                "form='residual' without nearest-neighbor errors, or mix=0"
+            )
+        if self.graph_size is not None and self.graph_size <= self.mix_neighbors:
+            raise ValueError(
+                f"a graph of {self.graph_size} transitions cannot give each of them "
+                f"{self.mix_neighbors} others: raise graph_size or lower mix_neighbors"
             )
 
     def _count(self, name: str) -> None:
@@ -167,6 +198,11 @@ class SoftNNConfig:
     def uses_graph(self) -> bool:
         """Whether the residual graph takes part."""
         return self.weight > 0 and self.form == "residual" and self.gate > 0
+
+    @property
+    def uses_mix(self) -> bool:
+        """Whether samples are mixed with neighbors."""
+        return self.weight > 0 and self.form == "residual" and self.mix > 0
 
     @classmethod
     def of(cls, given: SoftNNConfig | Mapping[str, Any] | None, **changes: Any) -> SoftNNConfig:

@@ -14,21 +14,20 @@ Whatever a memory of neighbors says about a value enters the critic's target in 
 from __future__ import annotations
 
 import time
-from collections.abc import Iterable, Mapping
+from collections.abc import Callable, Iterable, Mapping
 from typing import Any
 
 import numpy as np
 import torch
 from torch import Tensor
 
-from nearl.augmented import AugmentedBatch, make_metric
-from nearl.critic import NNCritic
-from nearl.experience import Experience
+from nearl.augmented import AugmentedBatch
 from nearl.losses import gaussian_log_prob, shaped_errors, shifted_rewards, td_policy_loss
 from nearl.memory import TransitionMemory, Transitions
 from nearl.policy_keys import Policy
-from nearl.residual_graph import ResidualGraph, Targets
+from nearl.residual_graph import Targets
 from nearl.soft_config import SoftNNConfig, WeightSchedule
+from nearl.soft_parts import soft_parts
 
 __all__ = ["AugmentedBatch", "SoftNN"]
 
@@ -57,31 +56,8 @@ class SoftNN:
         self.schedule = schedule or WeightSchedule(config)
         self.generator = torch.Generator()
         self.generator.manual_seed(int(np.random.SeedSequence(seed).generate_state(1)[0]))
-        metric = config.metric
-        self.experience = Experience(
-            memory,
-            make_metric(memory, metric) if isinstance(metric, str) else metric,
-            index=config.index,
-        )
-        # Errors are linear in rewards and L, so rewards need not be stored a second time, scaled.
-        lipschitz = config.lipschitz
-        self.critic = NNCritic(
-            self.experience,
-            lipschitz=lipschitz if lipschitz == "auto" else lipschitz / config.reward_scale,
-            horizon=config.horizon,
-            gamma=gamma,
-            neighbors=config.neighbors,
-            branch=config.branch,
-            noise_free=config.policy_noise == 0,
-        )
-        self.graph: ResidualGraph | None = None
-        if config.uses_graph:
-            if targets is None:
-                raise ValueError(
-                    "form='residual' needs the target networks: SoftNN(..., targets=Targets("
-                    "policy=..., q=...)), or form='td'"
-                )
-            self.graph = ResidualGraph(self.experience, targets, config, gamma=gamma, seed=seed)
+        parts = soft_parts(memory, config, gamma=gamma, targets=targets, seed=seed)
+        self.experience, self.critic, self.graph, self.partners = parts
         self.paused = False  # while true, batches are the base algorithm's but for the scale
         self.seconds, self.updates, self._used = 0.0, 0, torch.zeros(0)
 
@@ -127,10 +103,17 @@ class SoftNN:
         self.seconds += time.perf_counter() - started
         return errors
 
-    def augment(self, batch: Transitions, *, unit: float = 1.0) -> AugmentedBatch:
+    def augment(
+        self,
+        batch: Transitions,
+        *,
+        unit: float = 1.0,
+        gather: Callable[[Tensor], Transitions] | None = None,
+    ) -> AugmentedBatch:
         """Modifications 1 and 3: the batch with what its critic's target is made of.
 
-        ``unit`` converts stored rewards to those of the batch, where they were normalized.
+        Where batches are normalized, ``unit`` converts stored rewards to theirs, and ``gather``
+        gives stored transitions as they have them.
         """
         config = self.config
         errors = batch.td_error
@@ -148,10 +131,18 @@ class SoftNN:
         self._used = used
         self.updates += 1
         augmented = AugmentedBatch(*batch._replace(reward=reward, td_error=used), self.gamma)
-        if self.graph is None or self.schedule.gate == 0:
-            return augmented
-        started = time.perf_counter()
-        augmented = self.graph.augment(augmented, self.schedule.gate)
+        started, graph, gate = time.perf_counter(), self.graph, self.schedule.gate
+        if graph is not None and gate > 0:
+            augmented = graph.augment(augmented, gate)
+        if self.partners is not None:
+
+            def stored(slots: Tensor) -> AugmentedBatch:
+                rows = (gather or self.memory.gather)(slots)
+                rows = rows._replace(reward=rows.reward * config.reward_scale)
+                found = AugmentedBatch(*rows, self.gamma)
+                return found if graph is None or gate == 0 else graph.blended(found, gate)
+
+            augmented = self.partners.mix(augmented, stored, self.generator)
         self.seconds += time.perf_counter() - started
         return augmented
 
@@ -207,7 +198,8 @@ class SoftNN:
     def inert(self) -> bool:
         """Whether the module leaves every number of the base algorithm as it is."""
         config = self.config
-        return not (config.uses_errors or config.uses_graph) and config.reward_scale == 1
+        used = config.uses_errors or config.uses_graph or config.uses_mix
+        return not used and config.reward_scale == 1
 
     @property
     def valuing(self) -> bool:
@@ -264,6 +256,8 @@ class SoftNN:
         report = {"weight": self.schedule.weight, "ms_per_update": spent}
         if self.graph is not None:
             report |= self.graph.metrics()
+        if self.partners is not None:
+            report |= self.partners.metrics()
         if not self.config.uses_errors:
             return report
         return report | {
@@ -285,6 +279,7 @@ class SoftNN:
             "steps": self.schedule.steps,
             "episodes": self.schedule.episodes,
             "graph": None if self.graph is None else self.graph.state_dict(),
+            "partners": None if self.partners is None else self.partners.state_dict(),
         }
 
     def load_state_dict(self, state: Mapping[str, Any]) -> None:
@@ -296,3 +291,5 @@ class SoftNN:
         self.schedule.steps, self.schedule.episodes = state["steps"], state["episodes"]
         if self.graph is not None and state.get("graph") is not None:
             self.graph.load_state_dict(state["graph"])
+        if self.partners is not None and state.get("partners") is not None:
+            self.partners.load_state_dict(state["partners"])

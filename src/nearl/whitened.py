@@ -1,4 +1,4 @@
-"""Whitened: a metric that does not depend on the axes in which observations are given."""
+"""Whitened: metrics that do not depend on the axes in which data are given."""
 
 from __future__ import annotations
 
@@ -7,9 +7,10 @@ from typing import Any
 import torch
 from torch import Tensor
 
-from nearl.metrics import ActionCode, Rows, Standardized, as_float
+from nearl.metrics import ActionCode, Rows, Standardized, as_float, pairs
 
 RELATIVE = 1e-6  # directions with less variance than this share of the widest one's are ignored
+COMPONENTS = 64  # of pairs, at most
 
 
 class Whitened(Standardized):
@@ -88,3 +89,32 @@ class Whitened(Standardized):
 
     def state_dict(self) -> dict[str, Any]:
         return super().state_dict() | {"axes": self.axes.clone(), "rank": self.rank}
+
+
+class WhitenedPairs(Whitened):
+    """The same for whole pairs: observation and box action are whitened together.
+
+    All directions in which the data vary count alike, up to ``components`` of them. Nothing that
+    is linear in the pair, of observations or of actions, changes a distance.
+    """
+
+    def __init__(
+        self,
+        obs_dim: int,
+        code: ActionCode,
+        *,
+        components: int = COMPONENTS,
+        drift: float = 1.5,
+        least: int = 64,
+    ) -> None:
+        whole, nothing = obs_dim + code.dim, ActionCode.box(0)  # no action stands beside the pair
+        super().__init__(whole, nothing, components=components, drift=drift, least=least)
+        self._obs_dim, self._code = obs_dim, code
+
+    def observe(self, obs: Tensor, act: Tensor) -> None:
+        rows = pairs(obs, self._code(act), self._obs_dim)
+        super().observe(rows, rows[..., :0])
+
+    def embed(self, obs: Rows, act: Rows) -> Rows:
+        rows = pairs(obs, self._code(act), self._obs_dim)
+        return super().embed(rows, rows[..., :0])

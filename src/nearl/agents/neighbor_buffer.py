@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from functools import partial
 from typing import Any, Self
 
 import numpy as np
@@ -11,7 +12,7 @@ from stable_baselines3.common.buffers import ReplayBuffer
 from stable_baselines3.common.type_aliases import ReplayBufferSamples
 from stable_baselines3.common.vec_env import VecNormalize
 
-from nearl.memory import TransitionMemory
+from nearl.memory import TransitionMemory, Transitions
 from nearl.soft_update import AugmentedBatch, SoftNN
 
 SHARED = {"obs": "observations", "act": "actions", "reward": "rewards"}
@@ -106,31 +107,36 @@ class NeighborReplayBuffer(ReplayBuffer):
         if self.supervised:
             known = torch.nonzero(~self.memory["td_error"].isnan())[:, 0]
             slots = known[slots % len(known)]
-        rows = self.memory.gather(slots)
-        reward = self._normalize_reward(rows.reward.numpy(), env)
-        batch = rows._replace(
-            obs=self.to_torch(self._normalize_obs(rows.obs.numpy(), env), copy=False),  # type: ignore[arg-type]
-            act=rows.act.to(self.device),
-            reward=self.to_torch(np.asarray(reward), copy=False),
-            next_obs=self.to_torch(self._normalize_obs(rows.next_obs.numpy(), env), copy=False),  # type: ignore[arg-type]
-            td_error=rows.td_error.to(self.device),
-        )
+        rows = self._rows(slots, env)
+        batch: Transitions | AugmentedBatch = rows
         discounts = None
         if self.soft is not None and not self.soft.inert:
             unit = 1.0
             if env is not None and env.norm_reward:
                 unit = float(1.0 / np.sqrt(env.ret_rms.var + env.epsilon))
-            self.batch = self.soft.augment(batch, unit=unit)
-            batch = batch._replace(reward=self.batch.reward)
+            gather = partial(self._rows, env=env)
+            batch = self.batch = self.soft.augment(rows, unit=unit, gather=gather)
             if isinstance(self.batch.discount, torch.Tensor):
                 discounts = self.batch.discount.reshape(-1, 1)
         return ReplayBufferSamples(
             batch.obs,
             batch.act,
             batch.next_obs,
-            rows.terminated.float().to(self.device).reshape(-1, 1),
+            batch.terminated.float().to(self.device).reshape(-1, 1),
             batch.reward.reshape(-1, 1),
             discounts,
+        )
+
+    def _rows(self, slots: torch.Tensor, env: VecNormalize | None) -> Transitions:
+        """Stored transitions as samples have them: normalized, and on the agent's device."""
+        rows = self.memory.gather(slots)
+        reward = self._normalize_reward(rows.reward.numpy(), env)
+        return rows._replace(
+            obs=self.to_torch(self._normalize_obs(rows.obs.numpy(), env), copy=False),  # type: ignore[arg-type]
+            act=rows.act.to(self.device),
+            reward=self.to_torch(np.asarray(reward), copy=False),
+            next_obs=self.to_torch(self._normalize_obs(rows.next_obs.numpy(), env), copy=False),  # type: ignore[arg-type]
+            td_error=rows.td_error.to(self.device),
         )
 
     def _consecutive(self, starts: NDArray[np.int64]) -> NDArray[np.int64]:

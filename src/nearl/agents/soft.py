@@ -55,6 +55,11 @@ def refuse(agent: Any, config: SoftNNConfig) -> None:
             f"observations of shape {obs.shape} look like images, where L2 says little: give the "
             "module a metric, nn=SoftNNConfig(metric=...)"
         )
+    if config.uses_mix and not np.issubdtype(obs.dtype, np.floating):
+        raise ValueError(
+            f"mix={config.mix:g} takes observations between two others, got integers of "
+            f"{obs.dtype}: give the environment real ones, or set mix=0"
+        )
     if agent.n_steps > 1:
         raise ValueError(f"n_steps must be 1 with the NN module, got {agent.n_steps}")
     if agent.optimize_memory_usage:
@@ -101,7 +106,7 @@ class SoftUpdate(OffPolicyAlgorithm):
             policy=self._rollout_policy(),
             gamma=self.gamma,
             schedule=self.nn_schedule,
-            targets=target_networks(self) if self.nn.uses_graph else None,
+            targets=target_networks(self) if self.nn.uses_graph or self.nn.uses_mix else None,
             seed=self.seed,
         )
         self.replay_buffer.attach(self.soft)

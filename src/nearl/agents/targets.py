@@ -13,6 +13,7 @@ from stable_baselines3.common.off_policy_algorithm import OffPolicyAlgorithm
 from stable_baselines3.td3.policies import Actor as DeterministicActor
 from torch import Tensor, nn
 
+from nearl.agents.critic_body import CriticBody
 from nearl.residual_graph import Targets
 
 
@@ -70,7 +71,13 @@ def target_networks(agent: OffPolicyAlgorithm) -> Targets:
         env = agent._vec_normalize_env
         return stored if env is None else np.asarray(env.normalize_reward(stored))
 
-    return Targets(policy=policy, q=q, value=soft_value if stochastic else None, reward=reward)
+    return Targets(
+        policy=policy,
+        q=q,
+        value=soft_value if stochastic else None,
+        reward=reward,
+        features=lambda: CriticBody(agent, critic),
+    )
 
 
 @contextmanager

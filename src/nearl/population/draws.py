@@ -11,7 +11,7 @@ from collections.abc import Callable
 import torch
 from torch import Tensor
 
-from nearl.population.random import Stream, as_normal, as_uniform, normal, random_bits
+from nearl.population.random import Stream, as_normal, as_uniform, normal, random_bits, uniform
 
 BLOCK = 64  # steps
 
@@ -40,7 +40,13 @@ class Draws:
     """What acting and updating draw; shapes are those of one step."""
 
     def __init__(
-        self, seeds: Tensor, *, act_dim: int, batch_size: int, learning_starts: int
+        self,
+        seeds: Tensor,
+        *,
+        act_dim: int,
+        batch_size: int,
+        learning_starts: int,
+        mixes: bool = False,
     ) -> None:
         def actions(steps: Tensor) -> Tensor:
             bits = random_bits(seeds, steps, Stream.ACTION, (act_dim,))
@@ -53,6 +59,11 @@ class Draws:
         def target_noise(steps: Tensor) -> Tensor:
             return normal(seeds, steps, Stream.TARGET, (batch_size, act_dim))
 
+        def mixing(steps: Tensor) -> Tensor:
+            return uniform(seeds, steps, Stream.MIX, (3, batch_size))
+
         self.actions = Block(actions, seeds.device)  # (P, act): uniform first, then normal
         self.slots = Block(slots, seeds.device)  # (P, B): random bits
         self.target_noise = Block(target_noise, seeds.device)  # (P, B, act): standard normal
+        # (P, 3, B): which neighbor, whether at all, and in which shares; where anyone mixes
+        self.mixing = Block(mixing, seeds.device) if mixes else None

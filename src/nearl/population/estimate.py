@@ -9,6 +9,7 @@ from pathlib import Path
 
 import torch
 
+from nearl.critic_features import FEATURES
 from nearl.population.draws import BLOCK
 from nearl.population.members import MemberSettings
 from nearl.population.residual_refresh import EDGES, ROWS
@@ -42,24 +43,35 @@ def key_width(obs_dim: int, act_dim: int) -> int:
 
 
 def graph_bytes(members: Sequence[MemberSettings], obs_dim: int, act_dim: int, size: int) -> int:
-    """Bytes of the members' residual graphs over rings of ``size`` transitions.
+    """Bytes of the members' residual graphs and partners over rings of ``size`` transitions.
 
-    That is a key and the columns of every node, k neighbors and what a refresh needs for a while.
+    That is a key and the columns of every node, k neighbors and what a refresh needs for a while;
+    k others in the list of every node, and uniform numbers of all members where any mixes.
     """
-    graphs = [member.nn for member in members if member.uses_neighbors and member.nn.uses_graph]
-    if not graphs:
+    on = [member.nn for member in members if member.uses_neighbors]
+    graphs = [config for config in on if config.uses_graph]
+    mixing = [config for config in on if config.uses_mix]
+    if not graphs and not mixing:
         return 0
 
     def nodes(config: SoftNNConfig) -> int:
         return min(config.graph_size or size, size)
 
     def edges(config: SoftNNConfig) -> int:
-        return nodes(config) * config.residual_neighbors
+        others = config.mix_neighbors + 1 if config.uses_mix else 0
+        return nodes(config) * max(others, config.residual_neighbors if config.uses_graph else 0)
 
-    key, units = key_width(obs_dim, act_dim), sum(members[0].net_arch) + obs_dim + act_dim
-    kept = sum(4 * (nodes(c) * (key + 4) + 2 * edges(c)) for c in graphs)
+    def key(config: SoftNNConfig) -> int:
+        return FEATURES if config.metric == "critic" else key_width(obs_dim, act_dim)
+
+    units = sum(members[0].net_arch) + obs_dim + act_dim
+    kept = sum(4 * nodes(c) * (4 + 2 * c.residual_neighbors) for c in graphs)
+    kept += sum(4 * nodes(c) * (1 + c.mix_neighbors) for c in mixing)
+    both = [config for config in on if config.uses_graph or config.uses_mix]
+    kept += sum(4 * nodes(c) * key(c) for c in both)
+    kept += 16 * 3 * BLOCK * members[0].batch_size * len(members) if mixing else 0
     layers = 4 * 2 * units * min(ROWS, sum(map(nodes, graphs)))
-    most = max(max(map(edges, graphs)), min(EDGES, sum(map(edges, graphs))))
+    most = max(max(map(edges, both)), min(EDGES, sum(map(edges, both))))
     return kept + layers + 48 * most
 
 

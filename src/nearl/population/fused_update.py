@@ -93,8 +93,13 @@ class FusedUpdate:
         if actor:
             tau = learner.settings.tau
             tau = (tau if module is None else module.tau(tau)).contiguous()  # (P, 1)
-        self._follow_targets(batch)
-        self._hidden(learner.critic.fixed, batch.obs, self._critic, act=batch.act)
+        rows: Transitions | AugmentedBatch = batch
+        if learner.draws.mixing is not None:  # it is mixed rows that are learned from
+            if early:
+                self._aside.join()
+            rows = augmented
+        self._follow_targets(rows)
+        self._hidden(learner.critic.fixed, rows.obs, self._critic, act=rows.act)
         if early:
             self._aside.join()
         self._update_critics(augmented, tau)
@@ -106,7 +111,7 @@ class FusedUpdate:
 
     # -- critics ---------------------------------------------------------------------------------
 
-    def _follow_targets(self, batch: Transitions) -> None:
+    def _follow_targets(self, batch: Transitions | AugmentedBatch) -> None:
         """The last hidden layers of the critics' targets after the next, smoothed actions."""
         learner, settings = self.learner, self.learner.settings
         noise = learner.draws.target_noise.at(learner.clock)  # (P, B, act)

@@ -91,6 +91,7 @@ class Learner:
             act_dim=act_dim,
             batch_size=self.batch_size,
             learning_starts=self.learning_starts,
+            mixes=any(member.uses_neighbors and member.nn.uses_mix for member in members),
         )
         self.clock = torch.zeros((), dtype=torch.int64, device=device)
         self.returns = NStepReturns.of(members, self.memory, self.clock)
@@ -234,6 +235,8 @@ class Learner:
         """Have the random numbers of an update at ``step``; see ``Block.reach``."""
         self.draws.slots.reach(step)
         self.draws.target_noise.reach(step)
+        if self.draws.mixing is not None:
+            self.draws.mixing.reach(step)
 
     def tensors(self) -> list[Tensor]:
         """Everything that acting and updating changes, but for the memory and the module."""

@@ -52,8 +52,15 @@ class MemberSettings:
             object.__setattr__(self, "nn", SoftNNConfig.of(self.nn))
         if not isinstance(self.nn.metric, str):
             raise ValueError(
-                f"a population measures by 'standardized' or 'raw', got nn.metric "
-                f"{self.nn.metric!r}: train one agent of nearl.agents with a metric of its own"
+                "a population measures by 'standardized' or 'raw', and in residual graphs also by "
+                f"'whitened' or 'critic'; got nn.metric {self.nn.metric!r}: train one agent of "
+                "nearl.agents with a metric of its own"
+            )
+        errors = self.nn.form == "td" or self.nn.uses_errors
+        if self.uses_neighbors and errors and self.nn.metric not in ("standardized", "raw"):
+            raise ValueError(
+                f"nn.metric={self.nn.metric!r} measures in residual graphs alone: a population's "
+                "nearest-neighbor errors need 'standardized' or 'raw', or one agent of nearl.agents"
             )
         if self.nn.per_episode is not None:
             raise ValueError(

@@ -33,7 +33,8 @@ def module_of(learner: Learner) -> NeighborModule:
     errors: NeighborModule = NoErrors(learner)
     if has_errors(learner.members):
         errors = soft_of(learner, [errors_alone(config) for config in on])
-    return PopulationResidual(learner, on, errors) if any(c.uses_graph for c in on) else errors
+    beyond = any(config.uses_graph or config.uses_mix for config in on)
+    return PopulationResidual(learner, on, errors) if beyond else errors
 
 
 def settings_of(members: Sequence[MemberSettings]) -> list[SoftNNConfig]:
@@ -54,6 +55,9 @@ def errors_alone(config: SoftNNConfig) -> SoftNNConfig:
     return replace(
         config,
         form="td",
+        mix=0.0,
+        # Others measure in the graph alone: MemberSettings refuses them where there are errors.
+        metric="standardized" if config.metric in ("whitened", "critic") else config.metric,
         weight=config.weight if needed else 0.0,
         critic_weight=config.beside("critic"),
         actor_weight=config.beside("actor"),

@@ -9,13 +9,13 @@ from typing import Any
 import torch
 from torch import Tensor
 
+from nearl.experience import FIRST_CHECK
 from nearl.metrics import ActionCode, Standardized
 from nearl.neighbors import Neighbors
 from nearl.neighbors.torch_brute import _all_squared, _nearest
 from nearl.population.sorted_keys import SortedKeys
 
 Search = Callable[..., tuple[Tensor, Tensor]]
-FIRST_CHECK = 16  # transitions, as in Experience
 ROOM = 2**20  # keys made together
 
 
@@ -28,8 +28,12 @@ class PopulationNeighbors:
     it looks at the data at the same counts as ``Experience``, so the scales are the same.
 
     With a ``window``, only the latest transitions have keys: number t is at slot t modulo window.
-    ``who`` says whose columns are read where the rings have more members than these.
+    ``who`` says whose columns are read where the rings have more members than these. Keys have
+    ``dim`` numbers, which are the pair's unless a subclass makes others.
     """
+
+    accepted: tuple[str, ...] = ("standardized", "raw")
+    room = ROOM
 
     def __init__(
         self,
@@ -42,21 +46,18 @@ class PopulationNeighbors:
         device: torch.device | str = "cpu",
         window: int | None = None,
         who: Sequence[int] | None = None,
+        dim: int | None = None,
     ) -> None:
         names = [kinds] * members if isinstance(kinds, str) else list(kinds)
-        if len(names) != members or not set(names) <= {"standardized", "raw"}:
-            raise ValueError(
-                f"kinds must be 'standardized' or 'raw', for each of {members} members; got {kinds}"
-            )
-        self.members, self.capacity, self.dim = members, capacity, obs_dim + act_dim
+        if len(names) != members or not set(names) <= set(self.accepted):
+            known = " or ".join(map(repr, self.accepted))
+            raise ValueError(f"kinds must be {known}, for each of {members} members; got {kinds}")
+        self.members, self.capacity, self.dim = members, capacity, dim or obs_dim + act_dim
         self.window = min(window or capacity, capacity)
         self.device = torch.device(device)
         self.who = torch.tensor(range(members) if who is None else who, device=self.device)
         self.width = -(-self.dim // 8) * 8  # rows of keys end in zeros
-        self.metrics = [
-            Standardized(obs_dim, ActionCode.box(act_dim)) if name == "standardized" else None
-            for name in names
-        ]
+        self.metrics = [self._metric(name, obs_dim, act_dim) for name in names]
         self.center = torch.zeros(members, 1, self.width, device=self.device)
         self.scale = torch.ones(members, 1, self.width, device=self.device)
         self.keys = torch.zeros(members, self.window, self.width, device=self.device)
@@ -65,6 +66,16 @@ class PopulationNeighbors:
         self.sorted: SortedKeys | None = None
         self._observed, self._next_check = 0, FIRST_CHECK
         self._search = best_search(self.device)
+
+    @staticmethod
+    def _metric(name: str, obs_dim: int, act_dim: int) -> Standardized | None:
+        """The single agent's metric of this name, where it learns from data."""
+        return Standardized(obs_dim, ActionCode.box(act_dim)) if name == "standardized" else None
+
+    def _adopt(self, p: int, metric: Standardized) -> None:
+        """Embed member p's pairs as its metric does now."""
+        self.center[p, 0, : self.dim] = metric.center
+        self.scale[p, 0, : self.dim] = (metric.weights / metric.variance).sqrt()
 
     # -- inside a CUDA graph ---------------------------------------------------------------------
 
@@ -139,8 +150,7 @@ class PopulationNeighbors:
         """Make all keys from the rings' columns, under the metrics as they are."""
         for p, metric in enumerate(self.metrics):
             if metric is not None:
-                self.center[p, 0, : self.dim] = metric.center
-                self.scale[p, 0, : self.dim] = (metric.weights / metric.variance).sqrt()
+                self._adopt(p, metric)
         self.extend(obs, act, 0, total)
         if self.sorted is not None:
             self.sorted.sort(total, anew=True)
@@ -148,7 +158,7 @@ class PopulationNeighbors:
     @torch.no_grad()
     def extend(self, obs: Tensor, act: Tensor, begin: int, total: int) -> None:
         """Key the transitions from number ``begin`` on, of ``total`` ever written to each ring."""
-        begin, some = max(begin, total - self.window), max(1, ROOM // self.members)
+        begin, some = max(begin, total - self.window), max(1, self.room // self.members)
         for first in range(begin, total, some):  # so many at a time, for the memory this takes
             numbers = torch.arange(first, min(first + some, total), device=self.device)
             at = self.who[:, None], numbers % self.capacity  # (P, n)

@@ -32,6 +32,7 @@ class Stream(IntEnum):
     SLOT = 3
     TARGET = 4
     MODULE = 5
+    MIX = 6
 
 
 def _upper(bits: Tensor, count: int) -> Tensor:

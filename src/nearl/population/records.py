@@ -75,8 +75,9 @@ class Records:
         for i, (m, values) in enumerate(
             zip(self.members, zip(*numbers.values(), strict=True), strict=True)
         ):
-            if not any(map(math.isnan, values)):
-                text += ",".join(map(_cell, (i, m.algo, m.seed, step, *values))) + "\n"
+            if not all(map(math.isnan, values)):
+                known = ("" if math.isnan(value) else value for value in values)
+                text += ",".join(map(_cell, (i, m.algo, m.seed, step, *known))) + "\n"
         _append(self.module_file, text)
 
     def speed(self, step: int, agent_steps_per_s: float) -> None:

@@ -4,7 +4,8 @@
     module.step(total, ended)              # on the host: refreshes graphs that are due
     batch = module.augment(batch)          # in a CUDA graph: gathers, and the blended target
 
-``configs`` holds the members' settings; those whose ``uses_graph`` is false are left as they are.
+``configs`` holds the members' settings; those without a graph are left as they are. Members that
+``mix`` are then mixed with their neighbors, with graphs or without.
 ``errors`` is what else the members' module does: the nearest-neighbor errors of others, or of the
 same members. Of the settings, those in ``group_key`` split the members into groups, each with
 refreshes of its own.
@@ -21,7 +22,9 @@ from numpy.typing import NDArray
 from torch import Tensor
 
 from nearl.memory import Transitions
+from nearl.population.mixing import PopulationMixing
 from nearl.population.module import NeighborModule
+from nearl.population.partners import PartnerGroup
 from nearl.population.residual_group import ResidualGroup
 from nearl.population.residual_settings import group_key
 from nearl.population.weights import Phase
@@ -85,11 +88,20 @@ class PopulationResidual:
         self.learner, self.errors = learner, errors
         members: dict[tuple[Any, ...], list[int]] = {}
         for i, config in enumerate(configs):
-            if config.uses_graph:
-                members.setdefault(group_key(config), []).append(i)
-        self.groups = [
-            ResidualGroup(learner, who, [configs[i] for i in who]) for who in members.values()
-        ]
+            if config.uses_graph or config.uses_mix:
+                key = (config.uses_graph, *group_key(config))
+                members.setdefault(key, []).append(i)
+        self.groups: list[ResidualGroup] = []
+        self.partners: list[PartnerGroup] = []
+        for who in members.values():
+            own, keys = [configs[i] for i in who], None
+            if own[0].uses_graph:
+                self.groups.append(ResidualGroup(learner, who, own))
+                keys = self.groups[-1].keys
+            if own[0].uses_mix:
+                self.partners.append(PartnerGroup(learner, who, own, keys=keys))
+        self._mixing = PopulationMixing(learner, configs, self.partners) if self.partners else None
+        self._plain = NoErrors(learner)
         live = [config.anchor == "live" for config in configs]
         self._live = torch.tensor(live, device=learner.device)[:, None]  # (P, 1)
 
@@ -97,14 +109,19 @@ class PopulationResidual:
     def phase(self) -> Any:
         return self.errors.phase
 
+    @property
+    def _refreshed(self) -> list[ResidualGroup | PartnerGroup]:
+        """All groups; graphs come first, as partners use their keys."""
+        return [*self.groups, *self.partners]
+
     def due(self, total: int) -> bool:
         """Whether ``step`` after ``total`` transitions will look at what is stored."""
-        return self.errors.due(total) or any(group.due(total) for group in self.groups)
+        return self.errors.due(total) or any(group.due(total) for group in self._refreshed)
 
     def step(self, total: int, ended: NDArray[np.bool_], *, counted: bool = True) -> Any:
         """Refresh what is due after ``total`` transitions, before the update that follows."""
         phase = self.errors.step(total, ended, counted=counted)
-        for group in self.groups:
+        for group in self._refreshed:
             if group.due(total):
                 group.refresh(total)
         return phase
@@ -120,14 +137,25 @@ class PopulationResidual:
 
     @torch.no_grad()
     def augment(self, batch: Transitions) -> AugmentedBatch:
-        """Rewards and discounts ``(P, B)`` of the blended target, after those of ``errors``."""
-        found = self.errors.augment(batch)
-        gate, expected = torch.zeros(2, *batch.slots.shape, device=batch.reward.device)  # (P, B)
+        """Rewards and discounts ``(P, B)`` of the blended target, after those of ``errors``.
+
+        Then the samples of members that mix, with others augmented alike; these have no errors.
+        """
+        found = self._blended(self.errors.augment(batch))
+        if self._mixing is None:
+            return found
+        return self._mixing.mix(found, lambda rows: self._blended(self._plain.augment(rows)))
+
+    def _blended(self, found: AugmentedBatch) -> AugmentedBatch:
+        """The batch with what the graphs say of it."""
+        if not self.groups:
+            return found
+        gate, expected = torch.zeros(2, *found.slots.shape, device=found.reward.device)  # (P, B)
         for group in self.groups:
-            own, said = group.lookup(batch.slots)
+            own, said = group.lookup(found.slots)
             gate.index_copy_(0, group.who, own)
             expected.index_copy_(0, group.who, said)
-        alive = (~batch.terminated).to(torch.float32)
+        alive = (~found.terminated).to(torch.float32)
         gamma = found.discount
         reward, discount = blended_target(found.reward, alive, gate, expected, gamma)
         return found._replace(reward=reward, discount=torch.where(self._live, gamma, discount))
@@ -144,9 +172,11 @@ class PopulationResidual:
     # -- report and state ------------------------------------------------------------------------
 
     def metrics(self) -> dict[str, Tensor]:
-        """Numbers of the graphs after their last refresh, ``(P,)`` each; NaN: no graph yet."""
+        """Numbers of the last refreshes, ``(P,)`` each; NaN: of what a member does not have."""
         found: dict[str, Tensor] = {}
-        for group in self.groups:
+        if not any(group.refreshes for group in self._refreshed):
+            return found
+        for group in self._refreshed:
             for name, values in group.metrics().items():
                 blank = torch.full((len(self._live),), torch.nan, device=values.device)
                 found.setdefault(name, blank).index_copy_(0, group.who, values)
@@ -155,10 +185,12 @@ class PopulationResidual:
     def state_dict(self) -> dict[str, Any]:
         """All but what is stored; ``errors`` and the graphs of each group."""
         graphs = [group.state_dict() for group in self.groups]
-        return {"errors": self.errors.state_dict(), "graphs": graphs}
+        lists = [group.state_dict() for group in self.partners]
+        return {"errors": self.errors.state_dict(), "graphs": graphs, "partners": lists}
 
     def load_state_dict(self, state: Mapping[str, Any]) -> None:
         """Continue from ``state_dict``, once ring and clock have been restored."""
         self.errors.load_state_dict(state["errors"])
-        for group, saved in zip(self.groups, state["graphs"], strict=True):
-            group.load_state_dict(saved)
+        saved = [*state["graphs"], *state.get("partners", [])]
+        for group, own in zip(self._refreshed, saved, strict=True):
+            group.load_state_dict(own)

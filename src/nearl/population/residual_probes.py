@@ -9,7 +9,7 @@ import torch
 from torch import Tensor
 
 from nearl.population.neighbors import PopulationNeighbors
-from nearl.population.residual_search import nearest
+from nearl.population.residual_search import nearest_others
 from nearl.residual import Graph, SkillSums, correlation, predicted_residuals, skill, skill_sums
 from nearl.residual_skill import KEEP, probes
 
@@ -48,14 +48,9 @@ class PopulationSkill:
             return
         drawn = np.stack([probes(seed, number, size) for seed in self.seeds])  # (P, n)
         at = torch.from_numpy((total - size + drawn) % neighbors.window).to(own.device)
-        width = neighbors.keys.shape[2]
-        keys = neighbors.keys.gather(1, at[..., None].expand(-1, -1, width))
-        far, near = nearest(neighbors, keys, k + 1)  # (P, n, k + 1)
+        far, near = nearest_others(neighbors, at, k)  # (P, n, k)
         assert isinstance(far, Tensor) and isinstance(near, Tensor)
-        itself = near == at[..., None]
-        itself[..., -1] |= ~itself.any(-1)  # as near as k others, it may not be among them
-        others = itself.to(torch.int8).argsort(dim=-1, stable=True)[..., :k]
-        graph = Graph(near.gather(-1, others), far.gather(-1, others) / neighbors.dim**0.5)
+        graph = Graph(near, far / neighbors.dim**0.5)
         predicted = predicted_residuals(graph, own, self.width, self.background)
         sums = skill_sums(own.gather(1, at), predicted)
         self.sums.mul_(KEEP).add_(torch.stack(sums))

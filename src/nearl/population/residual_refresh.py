@@ -14,12 +14,12 @@ import torch
 from numpy.typing import NDArray
 from torch import Tensor
 
+from nearl.mixing import numbers_at
 from nearl.population.networks import forward
 from nearl.population.residual_search import nearest
 from nearl.population.residual_settings import some
 from nearl.population.targets import pessimistic_values, values_of_all
 from nearl.residual import Graph, Nodes, gates, neighbor_weights, residuals, sweep
-from nearl.residual_graph import due_first
 
 if TYPE_CHECKING:
     from nearl.population.residual_group import ResidualGroup
@@ -34,12 +34,8 @@ def refresh(group: ResidualGroup, total: int) -> None:
 
     ``total`` transitions are stored and have keys.
     """
-    numbers = np.arange(total - min(total, group.window), total)
-    visited = group.visited[numbers % group.window]
-    due = numbers[due_first(visited, numbers, group.limit)]
-    _visit(group, due)
-    group.visited[due % group.window] = total
-    places = torch.arange(len(numbers), device=group.who.device)
+    _visit(group, group.visit(total))
+    places = torch.arange(min(total, group.window), device=group.who.device)
     held = numbers_at(places, total, group.window)  # (N,)
     nodes = _nodes(group, held)
     group.skill.measure(residuals(nodes, group.gamma), total, group.refreshes)
@@ -107,8 +103,3 @@ def _sweep(group: ResidualGroup, nodes: Nodes, held: Tensor) -> None:
         expected = torch.where(settings.zero, own.values, swept.expected)
         group.expected[part, :size] = torch.where(settings.live, expected - own.values, expected)
         group.gates[part, :size] = gate
-
-
-def numbers_at(slots: Tensor, total: int | Tensor, capacity: int) -> Tensor:
-    """Which transitions the slots of a ring hold after ``total``, counted from the first ever."""
-    return total - 1 - torch.remainder(total - 1 - slots, capacity)

@@ -37,6 +37,20 @@ def nearest(neighbors: PopulationNeighbors, queries: Tensor, k: int) -> Neighbor
     return Neighbors(distances, slots)
 
 
+def nearest_others(neighbors: PopulationNeighbors, at: Tensor, k: int) -> Neighbors:
+    """Distances and slots ``(P, n, k)`` of the others nearest to the keys at slots ``at (P, n)``.
+
+    More than k keys are stored.
+    """
+    keys = neighbors.keys.gather(1, at[..., None].expand(-1, -1, neighbors.keys.shape[2]))
+    far, near = nearest(neighbors, keys, k + 1)  # (P, n, k + 1)
+    assert isinstance(far, Tensor) and isinstance(near, Tensor)
+    itself = near == at[..., None]
+    itself[..., -1] |= ~itself.any(-1)  # as near as k others, it may not be among them
+    others = itself.to(torch.int8).argsort(dim=-1, stable=True)[..., :k]
+    return Neighbors(far.gather(-1, others), near.gather(-1, others))
+
+
 def _on_host(neighbors: PopulationNeighbors, queries: Tensor, k: int) -> Neighbors:
     """One member after the other."""
     distances, slots = [], []

@@ -72,6 +72,7 @@ class ResidualGraph:
         self._expected, self._gates = np.zeros(rows, floats), np.zeros(rows, floats)
         self.refreshed = self.refreshes = 0  # the memory's total at the last refresh; how many
         self._updates = 0  # since then
+        self._reported: tuple[int, dict[str, float]] = -1, {}  # after which refresh, and what
         self.skill = ResidualSkill(experience, config, seed=self.seed)
 
     @property
@@ -196,18 +197,22 @@ class ResidualGraph:
     # -- report and state ------------------------------------------------------------------------
 
     def metrics(self) -> dict[str, float]:
-        """The graph after its last refresh, over all transitions in it."""
+        """The graph after its last refresh, over all transitions in it; measured once for each."""
+        if self._reported[0] == self.refreshes:
+            return self._reported[1]
         slots = np.arange(max(0, self.refreshed - self.window), self.refreshed)
         slots = slots[-len(self.memory) :] % self.memory.capacity
         some = len(slots) > 0
         gap = self._expected[slots] - self._values[slots]
-        return {
+        found = {
             "residual_skill": self.skill.value,
             "residual_correlation": self.skill.correlation,
             "gate": float(self._gates[slots].mean()) if some else 0.0,
             "residual_std": float(gap.std()) if some else 0.0,
             "successor_distance": float(self._far[slots].mean()) if some else 0.0,
         }
+        self._reported = self.refreshes, found
+        return found
 
     def state_dict(self) -> dict[str, Any]:
         size = len(self.memory)
@@ -233,6 +238,7 @@ class ResidualGraph:
         for name, values in state["columns"].items():
             getattr(self, name)[: len(values)] = values
         self.refreshed, self.refreshes, self._updates = state["counts"]
+        self._reported = -1, {}
         self.skill.sums = state["skill"].clone()
 
     @property

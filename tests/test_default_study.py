@@ -62,24 +62,12 @@ def test_controls_change_one_thing():
     assert {name for name in arms if differences(arms["s1"], arms[name]) == set()} == {"s1"}
 
 
-def test_arms_of_a_population_agree_on_what_it_shares():
-    for arms in (SEARCH, REPORT):
-        shared: dict[str, set[tuple[object, ...]]] = {}
-        for arm in arms:
-            nn = member(arm).nn
-            key = (nn.refresh_every, nn.refresh_nodes, nn.graph_size)
-            if member(arm).uses_neighbors and nn.form == "residual":
-                shared.setdefault(arm.population, set()).add(key)
-        assert all(len(keys) == 1 for keys in shared.values())
-        assert len(set().union(*shared.values())) == len(shared)  # and need not be apart otherwise
-
-
-def test_the_cells_are_tasks_by_populations_by_blocks_of_seeds():
+def test_the_cells_are_tasks_by_blocks_of_seeds():
     cells = make_cells("search")
-    assert [cell.task for cell in cells] == [task for task in TASKS for _ in range(2)]
+    assert [cell.task for cell in cells] == list(TASKS)
     assert {(c.steps, c.eval_every, c.eval_episodes) for c in cells} == {(100_000, 5_000, 5)}
     assert cells[0].seeds == (100, 101, 102, 103, 104, 105)
-    assert sum(len(cell.arms) for cell in cells[:2]) == len(SEARCH)
+    assert cells[0].arms == SEARCH
     small = make_cells("search", tasks=["Ant"], arms="td3,s1-live", seeds=(100, 101, 102), block=2)
     names = ("td3", "s1-live")
     assert [(c.names, c.seeds) for c in small] == [(names, (100, 101)), (names, (102,))]
@@ -239,7 +227,7 @@ ARMS = (
     Arm(name="td3", algo="td3", preset="default"),
     Arm(name="td3-n3", algo="td3", preset="default", settings=(("n_steps", 3),), base="td3"),
     Arm(name="near", algo="nntd3", preset="default", settings=NEAR, base="td3"),
-    Arm(name="apart", algo="nntd3", preset="default", settings=NEAR, base="td3", population="two"),
+    Arm(name="apart", algo="nntd3", preset="default", settings=NEAR, base="td3"),
 )
 OPTIONS = {"device": "cpu", "threads": 1, "table": False}
 
@@ -323,14 +311,11 @@ def test_the_command_trains_quickly_tells_and_reports(tmp_path, monkeypatch, cap
         assert end.value.code in (0, None)
         return capsys.readouterr().out
 
-    assert [line.rpartition(": ")[2] for line in command("--status").splitlines()] == [
-        "not begun",
-        "not begun",
-    ]
+    assert [line.rpartition(": ")[2] for line in command("--status").splitlines()] == ["not begun"]
     out = command("--quick", "--device", "cpu", "--threads", "1", "--no-table", "--no-checkpoints")
-    assert out.count("finished") == 2 and "| near " in out and "| apart " in out
+    assert out.count("finished") == 1 and "| near " in out and "| apart " in out
     folder = tmp_path / "runs" / "quick" / "results" / "search"
     assert read(folder / "Hopper-v4.csv").steps.tolist() == [200, 400]
-    assert command("--quick", "--status").count(": finished") == 2
+    assert command("--quick", "--status").count(": finished") == 1
     assert "| td3-n3 " in command("--quick", "--report")
     assert "no evaluations" in command("--report")

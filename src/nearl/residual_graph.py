@@ -30,7 +30,7 @@ from nearl.soft_config import SoftNNConfig
 
 Ints = NDArray[np.int64]
 CHUNK = 2048  # rows that go through the networks together
-SPARE = 8  # longer lists are proven right for longer
+SPARE = 8  # longer lists are proven right for longer, if they are short
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -62,7 +62,9 @@ class ResidualGraph:
         self.memory, self.targets, self.window = experience.memory, targets, experience.window
         self.config, self.gamma, self.seed = config, gamma, 0 if seed is None else seed
         self.k = config.residual_neighbors
-        self._certified = CertifiedNeighbors(experience, k=self.k, spare=SPARE)
+        # Lists of several are hardly ever proven right after a refresh: search what is asked.
+        spare = SPARE if self.k == 1 else 0
+        self._certified = CertifiedNeighbors(experience, k=self.k, spare=spare)
         rows = self.memory.capacity  # touched, and so in memory, only when filled
         floats = np.float32
         self._visited = np.zeros(rows, np.int64)  # the memory's total at the last visit; 0: none

@@ -1,7 +1,7 @@
 """The arms of the search for NNTD3's default, and of the report on it, as data.
 
-An arm is a preset of an algorithm with changes to its settings. Arms with the same ``population``
-train in one; a setting that has to be equal throughout a population makes another.
+An arm is a preset of an algorithm with changes to its settings; all arms of a task train in one
+population.
 """
 
 from __future__ import annotations
@@ -19,10 +19,9 @@ class Arm:
     preset: str
     settings: tuple[tuple[str, Any], ...] = ()  # replace the preset's
     base: str | None = None  # None: others are measured against it
-    population: str = "main"
 
 
-def _search(name: str, *, population: str = "main", **settings: Any) -> Arm:
+def _search(name: str, **settings: Any) -> Arm:
     """NNTD3 with preset ``residual``, which is setting s1, but for ``settings``."""
     return Arm(
         name=name,
@@ -30,7 +29,6 @@ def _search(name: str, *, population: str = "main", **settings: Any) -> Arm:
         preset="residual",
         settings=tuple(settings.items()),
         base="td3",
-        population=population,
     )
 
 
@@ -71,12 +69,14 @@ SEARCH = (
     _search("kernel16-live-whitened", **KERNEL, anchor="live", metric="whitened"),
     _search("kernel16-wide-live", **WIDE, anchor="live"),
     _search("kernel16-wide-live-check", **WIDE, anchor="live", self_check=True),
+    _search("kernel16-live-2500", **KERNEL, anchor="live", refresh_nodes=2_500),
+    _search("kernel16-live-500", **KERNEL, anchor="live", refresh_every=500),
     _search("kernel16-live-critic", **KERNEL, anchor="live", metric="critic"),
     _search("kernel4-live", **(KERNEL | {"residual_neighbors": 4}), anchor="live"),
     _search("mix", gate=0.0, mix=1.0),  # mixing with neighbors alone
     _search("mix-half", gate=0.0, mix=0.5),
     _search("kernel16-live-mix", **KERNEL, anchor="live", mix=1.0),
-    _search("s1-nodes", refresh_nodes=20_000, population="nodes"),
+    _search("s1-nodes", refresh_nodes=20_000),
 )
 
 REPORT = (

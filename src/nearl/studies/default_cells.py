@@ -1,4 +1,4 @@
-"""The populations of the study of the default: tasks x groups of arms x blocks of seeds."""
+"""The populations of the study of the default: tasks x blocks of seeds."""
 
 from __future__ import annotations
 
@@ -69,7 +69,7 @@ class Cell(PopulationCell):
     @property
     def block(self) -> str:
         together = crc32(",".join(self.names).encode())
-        return f"{ranges(self.seeds)}-{self.arms[0].population}-{len(self.arms)}-{together:08x}"
+        return f"{ranges(self.seeds)}-{len(self.arms)}-{together:08x}"
 
     def members(self) -> list[MemberSettings]:
         members: list[MemberSettings] = []
@@ -108,13 +108,10 @@ def make_cells(
     given = PARTS[part]
     seeds = given.seeds if seeds is None else seeds
     check_seeds(part, seeds)
-    together: dict[str, list[Arm]] = {}
-    for arm in chosen(given.arms, arms or given.usual):
-        together.setdefault(arm.population, []).append(arm)
     return tuple(
         Cell(
             task=plan.env_id,
-            arms=tuple(group),
+            arms=chosen(given.arms, arms or given.usual),
             seeds=some,
             steps=plan.steps if steps is None else steps,
             eval_every=plan.eval_every,
@@ -122,7 +119,6 @@ def make_cells(
             changes=plan.changes,
         )
         for plan in map(given.plan, tasks or [plan.name for plan in given.plans] or TASKS)
-        for group in together.values()
         for some in blocks_of(seeds, block)
     )
 

@@ -21,7 +21,7 @@ from nearl.encoded import Sketch
 FEATURES = 16  # numbers of a key, or as many as the layer has
 GROWTH = 1.5  # of the stored transitions, from one snapshot to the next
 LARGEST = 1e6  # of a feature: a critic that has diverged still has keys
-CHUNK = 2048  # rows that go through the network together
+CHUNK = 256  # rows that go through the network together
 
 
 def projection(width: int) -> Tensor:
@@ -83,9 +83,16 @@ class CriticFeatures:
 
     @torch.no_grad()
     def _projected(self, obs: Tensor, act: Tensor) -> Tensor:
-        parts = [slice(begin, begin + CHUNK) for begin in range(0, max(1, len(obs)), CHUNK)]
-        rows = [projected(self.network(obs[part], act[part]), self.basis) for part in parts]
-        return torch.cat(rows)  # (B, dim)
+        """Projected features ``(B, dim)``.
+
+        Always of as many rows at a time, so that a pair's do not round by who is asked with it:
+        keys that are made anew after a run was cut are those it had.
+        """
+        count = len(obs)
+        full = -(-max(1, count) // CHUNK) * CHUNK
+        both = [torch.cat([x, x.new_zeros(full - count, *x.shape[1:])]) for x in (obs, act)]
+        parts = zip(*(torch.split(x, CHUNK) for x in both), strict=True)
+        return torch.cat([projected(self.network(*part), self.basis) for part in parts])[:count]
 
     def state_dict(self) -> dict[str, Any]:
         network = {name: value.clone() for name, value in self.network.state_dict().items()}

@@ -15,6 +15,7 @@ def test_a_critic_that_diverged_still_has_keys_and_leaves_others_alone():
     both.learner.critic_target.flat[0] = torch.nan
     (group,) = both.learner.module.groups
     group.refresh(40)
+    both.learner.memory.data[:, 40:50] = both.learner.memory.data[:, :10]  # ten more
     both.learner.clock.fill_(50)
     group.refresh(50)
     assert group.neighbors.taken == 40 and group.neighbors.keys.isfinite().all()

@@ -18,7 +18,7 @@ from test_gpu_fused import (
     needs_cuda,
     randn,
 )
-from test_gpu_residual import assert_close, fed, random_rows
+from test_gpu_residual import assert_close, assert_members_are_alone, fed, random_rows
 from test_population_gpu import member, population
 from test_population_mixing import CONFIGS, MIX, Mixing
 from test_population_residual import ERRORS, KERNEL, ON
@@ -99,12 +99,7 @@ def test_mixing_in_graphs_is_that_of_plain_calls(rows):
 
 @needs_cuda
 def test_every_member_of_a_population_that_mixes_is_the_same_member_alone(rows):
-    together = fed(LARGER, rows)
-    for i, settings in enumerate(LARGER):
-        alone = fed([settings], rows[:, i : i + 1])
-        for name in ("actor", "critic_target"):
-            mine = getattr(alone, name).flat[0]
-            assert_close(getattr(together, name).flat[i][: len(mine)], mine)
+    assert_members_are_alone(LARGER, rows)
 
 
 @needs_cuda

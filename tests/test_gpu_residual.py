@@ -98,13 +98,18 @@ def test_updates_in_graphs_are_those_of_plain_calls(rows):
         assert float(ours.gates.max()) > 0.1
 
 
-def test_every_member_of_a_mixed_population_is_the_same_member_alone(rows):
-    together = fed(MIXED, rows)
-    for i, settings in enumerate(MIXED):
+def assert_members_are_alone(members, rows):
+    """Every member of a population is the same member trained alone."""
+    together = fed(members, rows)
+    for i, settings in enumerate(members):
         alone = fed([settings], rows[:, i : i + 1])
         for name in ("actor", "critic_target"):
             mine = getattr(alone, name).flat[0]
             assert_close(getattr(together, name).flat[i][: len(mine)], mine)
+
+
+def test_every_member_of_a_mixed_population_is_the_same_member_alone(rows):
+    assert_members_are_alone(MIXED, rows)
 
 
 def test_a_run_in_pieces_is_the_whole_run(tmp_path):

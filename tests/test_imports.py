@@ -22,6 +22,7 @@ LAYERS = [  # a module imports only from its own layer or an earlier one
         "augmented",
         "mixing",
         "residual",
+        "ring_numbers",
         "pixel_networks",
         "encoded",
         "critic_features",

@@ -27,6 +27,7 @@ from nearl.residual import (
 )
 from nearl.residual import sweep as swept
 from nearl.residual_graph import ResidualGraph, Targets
+from nearl.ring_numbers import numbers_at
 
 OBS, ACT, GAMMA = 3, 2, 0.9
 DIM = OBS + ACT
@@ -186,7 +187,8 @@ def test_a_limited_refresh_visits_new_transitions_and_then_the_stalest():
         left = np.setdiff1d(others, chosen)
         assert before[chosen].max() <= before[left].min()
         # A neighbor that is no longer there is not used.
-        written = graph._written(graph._near[: len(graph.memory), 0])
+        memory, near = graph.memory, graph._near[: len(graph.memory), 0]
+        written = numbers_at(near, memory.total, memory.capacity)
         gone = written >= graph._visited[: len(graph.memory)]
         assert (graph._gate(np.flatnonzero(gone)) == 0).all()
     graph.config.__dict__["refresh_nodes"] = None

@@ -20,11 +20,7 @@ import torch
 from torch import Tensor
 
 from nearl.augmented import AugmentedBatch
-
-
-def numbers_at(slots: Tensor, total: int | Tensor, capacity: int) -> Tensor:
-    """Which transitions the slots of a ring hold after ``total``, counted from the first ever."""
-    return total - 1 - torch.remainder(total - 1 - slots, capacity)
+from nearl.ring_numbers import numbers_at
 
 
 def drawn_partners(

@@ -19,10 +19,11 @@ from nearl.augmented import AugmentedBatch
 from nearl.certified import CertifiedNeighbors
 from nearl.experience import Experience
 from nearl.graph_keys import in_the_graph, keep_up
-from nearl.mixing import drawn_partners, mixed, mixing_shares, numbers_at
+from nearl.mixing import drawn_partners, mixed, mixing_shares
 from nearl.recent import RecentExperience
 from nearl.residual_graph import SPARE, ResidualGraph, Targets, due_first
 from nearl.residual_skill import besides
+from nearl.ring_numbers import numbers_at
 from nearl.soft_config import SoftNNConfig
 
 COLUMNS = ("_lists", "_far", "_visited")

@@ -26,6 +26,7 @@ from nearl.policy_keys import Policy
 from nearl.recent import RecentExperience
 from nearl.residual import Graph, Nodes, blended_target, gates, neighbor_weights, residuals, sweep
 from nearl.residual_skill import ResidualSkill
+from nearl.ring_numbers import numbers_at
 from nearl.soft_config import SoftNNConfig
 
 Ints = NDArray[np.int64]
@@ -111,15 +112,9 @@ class ResidualGraph:
 
     def _gate(self, slots: Ints) -> NDArray[np.float32]:
         """Gates of slots: 0 for what was stored after the refresh or was not in the graph."""
-        written = self._written(slots)
+        written = numbers_at(slots, self.memory.total, self.memory.capacity)
         inside = (written < self.refreshed) & (written >= self.refreshed - self.window)
         return np.where(inside, self._gates[slots], np.float32(0.0))
-
-    def _written(self, slots: Ints) -> Ints:
-        """Which transition a slot holds, counted from the first ever stored."""
-        last = self.memory.total - 1
-        written: Ints = last - (last - slots) % self.memory.capacity
-        return written
 
     # -- the refresh -----------------------------------------------------------------------------
 

@@ -11,10 +11,11 @@ from typing import TYPE_CHECKING
 import torch
 from torch import Tensor
 
-from nearl.mixing import drawn_partners, numbers_at
+from nearl.mixing import drawn_partners
 from nearl.population.group_keys import GroupKeys
 from nearl.population.refreshed import Refreshed
 from nearl.population.residual_search import nearest_others
+from nearl.ring_numbers import numbers_at
 from nearl.soft_config import SoftNNConfig
 
 if TYPE_CHECKING:

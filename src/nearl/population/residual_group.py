@@ -8,11 +8,11 @@ from typing import TYPE_CHECKING, Any
 import torch
 from torch import Tensor
 
-from nearl.mixing import numbers_at
 from nearl.population.refreshed import Refreshed
 from nearl.population.residual_probes import PopulationSkill
 from nearl.population.residual_refresh import refresh
 from nearl.population.residual_settings import graph_settings
+from nearl.ring_numbers import numbers_at
 from nearl.soft_config import SoftNNConfig
 
 if TYPE_CHECKING:

@@ -14,12 +14,12 @@ import torch
 from numpy.typing import NDArray
 from torch import Tensor
 
-from nearl.mixing import numbers_at
 from nearl.population.networks import forward
 from nearl.population.residual_search import nearest
 from nearl.population.residual_settings import some
 from nearl.population.targets import pessimistic_values, values_of_all
 from nearl.residual import Graph, Nodes, gates, neighbor_weights, residuals, sweep
+from nearl.ring_numbers import numbers_at
 
 if TYPE_CHECKING:
     from nearl.population.residual_group import ResidualGroup

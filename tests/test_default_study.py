@@ -82,7 +82,7 @@ def test_the_cells_are_tasks_by_blocks_of_seeds():
 @pytest.mark.parametrize(
     ("wrong", "message"),
     [
-        ({"part": "both"}, "part must be one of search, report, unseen; got 'both'"),
+        ({"part": "both"}, "part must be one of search, long, report, unseen; got 'both'"),
         ({"part": "search", "seeds": (99, 100)}, "chooses on seeds from 100 on.*got seed 99"),
         ({"part": "report", "seeds": (9, 100)}, "got seed 100 for the report"),
         ({"part": "search", "arms": "s2"}, "no arm begins with 's2'; arms: td3, "),

@@ -275,11 +275,23 @@ class Term:
     def actor_term(self, means, batch):
         return (means - batch.act).square().mean((1, 2))
 
+    clips = False
+
     def shares(self, term):
         return torch.ones_like(self.on[:, 0]), self.on[:, 0]
 
     def tau(self, tau):
         return torch.where(self.on > 0, 0.2, tau)
+
+
+class Clipped(Term):
+    """The same, with a share that the term's gradient decides."""
+
+    clips = True
+
+    def shares(self, term):
+        base, other = super().shares(term)
+        return base, other * (0.01 / torch.linalg.vector_norm(term, dim=1)).clamp(max=1)
 
 
 def member(algo, seed=0, **changes):
@@ -344,6 +356,7 @@ POPULATIONS = {
     "ddpg": (DDPG, None),
     "mixed": (MIXED, None),
     "term": (MIXED, Term),
+    "clipped term": (MIXED, Clipped),
     "alone": ([member("td3", 1)], None),
     "one layer": (resized(DDPG, net_arch=(19,), batch_size=7), Term),
     "three layers": (resized(MIXED, net_arch=(9, 70, 5)), Term),

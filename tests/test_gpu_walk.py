@@ -80,7 +80,7 @@ def assert_same(walks, batch, who):
 @pytest.mark.parametrize("metric", ["raw", "standardized"])
 @pytest.mark.parametrize(("stored", "capacity"), [(1, 50), (300, 1000), (700, 500)])
 def test_the_newest_transition_is_valued_as_level_by_level(metric, stored, capacity):
-    learner = filled(metric, stored=stored, capacity=capacity, spread=0.5)
+    learner = filled(metric, stored=stored, capacity=capacity, spread=1.0)
     soft, some = learner.module, min(stored, capacity)
     apart = 0
     for _ in range(8):

@@ -448,6 +448,8 @@ class Spy:
         self.calls.append("actor_term")
         return (means - batch.act).square().mean((1, 2))
 
+    clips = False
+
     def shares(self, term):
         return torch.ones_like(self.on[:, 0]), self.on[:, 0]
 

@@ -30,8 +30,9 @@ def study_default(
     part: Annotated[
         str,
         typer.Option(
-            help="search: choose on seeds from 100 on; report: on seeds below; unseen: as the "
-            "report, on six tasks chosen in advance."
+            help="search: choose on seeds from 100 on; long: the same, on other seeds and for "
+            "longer; report: on seeds below; unseen: as the report, on six tasks chosen in "
+            "advance."
         ),
     ] = "search",
     out: Annotated[Path, typer.Option(help="Folder of the runs.")] = Path("runs/study-default"),
@@ -49,11 +50,11 @@ def study_default(
             "unseen tasks, td3,nntd3."
         ),
     ] = "",
-    seeds: Annotated[str, typer.Option(help="Default 100-105 and, of reports, 0-9.")] = "",
+    seeds: Annotated[str, typer.Option(help="Default 100-105; long 110-117, reports 0-9.")] = "",
     steps: Annotated[
         int | None,
         typer.Option(
-            help="Default 100,000 and, of the report, 1,000,000; unseen tasks have their own."
+            help="Default 100,000; long 200,000, the report 1,000,000; unseen tasks have their own."
         ),
     ] = None,
     block: Block = None,

@@ -25,6 +25,9 @@ from torch import Tensor
 
 Precision = Literal["tf32", "tf32x3", "ieee"]
 TILE = 128  # points
+BLOCK = 128  # queries of a program of the first kernel, at most
+WARPS, WINNERS = 4, 2  # of a program of the first and of the second kernel
+NORMS = 1024  # points of a program that squares them
 CHUNK = 256  # floors that are looked at together
 PROGRAMS = 2048  # of the first kernel, at least
 
@@ -45,6 +48,7 @@ def search_triton(
     count: Tensor,
     rows: Tensor | None = None,
     *,
+    norms: Tensor | None = None,
     precision: Precision = "tf32",
 ) -> tuple[Tensor, Tensor]:
     """Distances (float32) and slots (int64), both (P, Q), of the nearest stored keys.
@@ -53,24 +57,61 @@ def search_triton(
     8 (zeros after the last dimension). Of the keys the first ``count (1,)`` are stored, at least
     one, and of each member's queries the first ``rows (P,)`` are asked, all without ``rows``; the
     rest is answered with zeros. Both are integers on the device, read when the kernels run.
+    ``norms`` are those of ``squared_norms``, for calls with the same keys.
     """
     members, wanted, width = queries.shape
     if rows is None:
         rows = torch.full((members,), wanted, device=queries.device)
-    floors, keep, padded = tile_floors(queries, keys, count, rows, precision=precision)
+    floors, keep, padded = tile_floors(queries, keys, count, rows, norms=norms, precision=precision)
     distances = torch.empty((members, wanted), device=queries.device)
     slots = torch.empty((members, wanted), dtype=torch.int64, device=queries.device)
     _winners[(wanted, members)](
         queries, keys, count, rows, floors, distances, slots, wanted, keys.shape[1],
         floors.shape[2], W=width, PADDED=padded, TILE=TILE, CHUNK=CHUNK, KEEP=keep,
         SLACK=1.0 + (width + 8) * 2.0**-22,
-        num_warps=4, enable_fp_fusion=False,
+        num_warps=WINNERS, enable_fp_fusion=False,
     )  # fmt: skip
     return distances, slots
 
 
+def squared_norms(keys: Tensor, count: Tensor) -> Tensor:
+    """|x|^2 ``(P, capacity)`` of the first ``count (1,)`` of keys ``(P, capacity, W)``."""
+    members, capacity, width = keys.shape
+    norms = torch.empty((members, capacity), device=keys.device)
+    _norms[(triton.cdiv(capacity, NORMS), members)](
+        keys, count, norms, capacity,
+        W=width, PADDED=max(16, triton.next_power_of_2(width)), POINTS=NORMS, num_warps=8,
+    )  # fmt: skip
+    return norms
+
+
+@triton.jit
+def _norms(  # type: ignore[no-untyped-def]
+    keys, count, norms, capacity, W: tl.constexpr, PADDED: tl.constexpr, POINTS: tl.constexpr
+):
+    p = tl.program_id(1).to(tl.int64)
+    start = tl.program_id(0) * POINTS
+    stored = tl.load(count).to(tl.int32)
+    if start >= stored:
+        return
+    n = start + tl.arange(0, POINTS)
+    d = tl.arange(0, PADDED)
+    x = tl.load(
+        keys + (p * capacity + n[:, None]) * W + d[None, :],
+        mask=(n[:, None] < stored) & (d[None, :] < W),
+        other=0.0,
+    )  # (POINTS, PADDED)
+    tl.store(norms + p * capacity + n, tl.sum(x * x, axis=1), mask=n < stored)
+
+
 def tile_floors(
-    queries: Tensor, keys: Tensor, count: Tensor, rows: Tensor, *, precision: Precision
+    queries: Tensor,
+    keys: Tensor,
+    count: Tensor,
+    rows: Tensor,
+    *,
+    norms: Tensor | None = None,
+    precision: Precision,
 ) -> tuple[Tensor, float, int]:
     """Floors (P, Q, tiles) of every query and tile, 1 - c of the bound, and the padded width.
 
@@ -86,24 +127,26 @@ def tile_floors(
     if not (queries.is_contiguous() and keys.is_contiguous()):
         raise ValueError("queries and keys must be contiguous")
     tiles = triton.cdiv(capacity, TILE)
-    block = 64 if wanted > 32 else 32 if wanted > 16 else 16
+    block = min(BLOCK, max(16, triton.next_power_of_2(wanted)))
     blocks = triton.cdiv(wanted, block)
     # Enough for a large GPU where few of the rows are asked, too.
     splits = min(tiles, triton.cdiv(PROGRAMS, min(blocks, 2) * members))
     padded = max(16, triton.next_power_of_2(width))  # what a block of numbers must be
     keep = 1.0 - error_bound(precision, width)
+    if norms is None:
+        norms = squared_norms(keys, count)
     floors = torch.empty((members, wanted, tiles), device=queries.device)
     _floors[(blocks, splits, members)](
-        queries, keys, count, rows, floors, wanted, capacity, tiles, splits,
+        queries, keys, norms, count, rows, floors, wanted, capacity, tiles, splits,
         W=width, PADDED=padded, BLOCK=block, TILE=TILE, KEEP=keep, PRECISION=precision,
-        num_warps=4,
+        num_warps=WARPS,
     )  # fmt: skip
     return floors, keep, padded
 
 
 @triton.jit
 def _floors(  # type: ignore[no-untyped-def]
-    queries, keys, count, rows, floors, wanted, capacity, tiles, splits,
+    queries, keys, norms, count, rows, floors, wanted, capacity, tiles, splits,
     W: tl.constexpr, PADDED: tl.constexpr, BLOCK: tl.constexpr, TILE: tl.constexpr,
     KEEP: tl.constexpr, PRECISION: tl.constexpr,
 ):  # fmt: skip
@@ -124,6 +167,7 @@ def _floors(  # type: ignore[no-untyped-def]
     )  # (BLOCK, PADDED)
     q = q * -2.0
     base = keys + p * capacity * W
+    norms += p * capacity
     out = floors + p * tiles * wanted
     share = (used + splits - 1) // splits
     for t in range(split * share, tl.minimum(split * share + share, used)):
@@ -133,8 +177,7 @@ def _floors(  # type: ignore[no-untyped-def]
             mask=(n[:, None] < stored) & (d[None, :] < W),
             other=0.0,
         )  # (TILE, PADDED)
-        norm = tl.sum(x * x, axis=1) * KEEP
-        norm = tl.where(n < stored, norm, float("inf"))
+        norm = tl.load(norms + n, mask=n < stored, other=float("inf")) * KEEP
         value = norm[None, :] + tl.dot(q, tl.trans(x), input_precision=PRECISION)  # (BLOCK, TILE)
         tl.store(out + m * tiles + t, tl.min(value, axis=1), mask=m < wanted)
 

@@ -14,7 +14,7 @@ import triton.language as tl
 from torch import Tensor
 
 from nearl.memory import Transitions
-from nearl.neighbors.triton_search import search_triton
+from nearl.neighbors.triton_search import search_triton, squared_norms
 from nearl.population.fused import block_of, dense
 from nearl.population.fused_act import precision
 from nearl.population.fused_walk import Single
@@ -52,10 +52,12 @@ class FusedWalks(Walks):
         self._used = [flag for flag in (0, 1) if bool((self._online == flag).any())]
         self._single = Single(self, stacks, self._online)
         self._room: dict[int, list[Tensor]] = {}
+        self._norms: Tensor | None = None  # of the keys, for all levels
         neighbors.keep_sorted()
 
     def of(self, batch: Transitions, who: Tensor) -> Walked:
         if batch.slots.shape[1] > 1:
+            self._norms = squared_norms(self.neighbors.keys, self.neighbors.count)
             return super().of(batch, who)
         return self._single.of(batch.slots, who[:, 0].to(torch.int32))
 
@@ -127,7 +129,8 @@ class FusedWalks(Walks):
             OBS=self._sizes[0], ACT=self._sizes[3], W=neighbors.width,
             PADDED=block_of(neighbors.width), ROWS=ROWS, num_warps=4,
         )  # fmt: skip
-        return search_triton(queries, neighbors.keys, neighbors.count, rows)
+        assert self._norms is not None
+        return search_triton(queries, neighbors.keys, neighbors.count, rows, norms=self._norms)
 
 
 @triton.jit

@@ -21,6 +21,7 @@ from nearl.population.fused_gradients import input_gradient, weight_gradient
 from nearl.population.fused_sample import sample
 from nearl.population.fused_values import Critic, output_gradient, value_gradients
 from nearl.population.networks import Layer, Stack
+from nearl.population.targets import combined
 from nearl.soft_update import AugmentedBatch
 
 if TYPE_CHECKING:
@@ -62,7 +63,7 @@ class FusedUpdate:
         self._term_gradient = torch.zeros_like(learner.actor.flat)
         self._rates = torch.tensor([m.learning_rate for m in members], device=device)
         self._twin = learner.settings.twin.to(torch.int32)
-        self._aside = Aside(device)
+        self._aside, self._augmenting = Aside(device), Aside(device)
         self._actor_pace, self._critic_pace = (
             Pace(
                 torch.zeros(count, dtype=torch.int32, device=device),
@@ -87,27 +88,31 @@ class FusedUpdate:
                 module.prepare()
                 if early:
                     augmented = learner._augmented(batch)
-        if not early:
-            augmented = learner._augmented(batch)
         tau = None
-        if actor:
-            tau = learner.settings.tau
-            tau = (tau if module is None else module.tau(tau)).contiguous()  # (P, 1)
+        with self._augmenting.work():
+            if not early:
+                augmented = learner._augmented(batch)
+            if actor:
+                tau = learner.settings.tau
+                tau = (tau if module is None else module.tau(tau)).contiguous()  # (P, 1)
         rows: Transitions | AugmentedBatch = batch
         if learner.draws.mixing is not None:  # it is mixed rows that are learned from
-            if early:
-                self._aside.join()
+            self._join_augmented(early)
             rows = augmented
         self._follow_targets(rows)
         self._hidden(learner.critic.fixed, rows.obs, self._critic, act=rows.act)
-        if early:
-            self._aside.join()
+        self._join_augmented(early)
         self._update_critics(augmented, tau)
         if tau is not None:
             self._update_actors(augmented, tau)
         if module is not None:
             self._aside.join()
             module.settle()
+
+    def _join_augmented(self, early: bool) -> None:
+        self._augmenting.join()
+        if early:
+            self._aside.join()
 
     # -- critics ---------------------------------------------------------------------------------
 
@@ -160,20 +165,30 @@ class FusedUpdate:
         means = self._means
         dense(hidden, layers[-1], means, epilogue="tanh", precision=self.precision)
         self._judge(batch.obs)
-        gradients = self._actor_backward(batch.obs, self._actor_gradient)
-        if learner.module is not None and learner.module.phase.actor:
-            with torch.enable_grad():
-                leaf = means.detach().requires_grad_()
-                term = learner.module.actor_term(leaf, batch)  # (P,)
-                (found,) = torch.autograd.grad(term.sum(), leaf)
-            torch.mul(found, 1.0 - means.square(), out=self._means_back)
+        module, other, shares = learner.module, None, None
+        if module is None or not module.phase.actor:
+            gradients = self._actor_backward(batch.obs, self._actor_gradient)
+        elif not module.clips:  # one way back for both, since it is linear
+            found = self._term_back(batch)
+            both = combined(self._means_back.flatten(1), found.flatten(1), module.shares(found))
+            self._means_back.copy_(both.view_as(means))
+            gradients = self._actor_backward(batch.obs, self._actor_gradient)
+        else:
+            gradients = self._actor_backward(batch.obs, self._actor_gradient)
+            self._means_back.copy_(self._term_back(batch))
             other = self._actor_backward(batch.obs, self._term_gradient)
-            shares = learner.module.shares(other)
-            self._aside.join()
-            self._step(learner.actor, gradients, self._actor_pace, tau, term=other, shares=shares)
-            return
+            shares = module.shares(other)
         self._aside.join()
-        self._step(learner.actor, gradients, self._actor_pace, tau)
+        self._step(learner.actor, gradients, self._actor_pace, tau, term=other, shares=shares)
+
+    def _term_back(self, batch: AugmentedBatch) -> Tensor:
+        """What the module's term leaves at the actors' output layers, ``(P, B, act)``."""
+        module, means = self.learner.module, self._means
+        assert module is not None
+        with torch.enable_grad():
+            leaf = means.detach().requires_grad_()
+            (found,) = torch.autograd.grad(module.actor_term(leaf, batch).sum(), leaf)
+        return found * (1.0 - means.square())
 
     def _judge(self, obs: Tensor) -> None:
         """What minus the first critics' mean values leave at the actors' output layers."""

@@ -50,8 +50,12 @@ class NeighborModule(Protocol):
     def actor_term(self, means: Tensor, batch: AugmentedBatch) -> Tensor:
         """The term's loss per member ``(P,)`` for the actors' actions ``means (P, B, act)``."""
 
+    @property
+    def clips(self) -> bool:
+        """Whether shares depend on the term's gradient."""
+
     def shares(self, term: Tensor) -> tuple[Tensor, Tensor]:
-        """What gradients of the base loss and of the term count ``(P,)``; ``term (P, n)`` is its.
+        """What gradients of the base loss and of the term count ``(P,)``; ``term (P, ...)`` is its.
 
         Where the term's share is 0, the base loss's gradient is left as it is.
         """

@@ -40,6 +40,7 @@ class NoErrors:
     """The module of members without nearest-neighbor errors: rewards are scaled, no more."""
 
     phase = Phase(newest=False, batch=False, shift=False, actor=False)
+    clips = False
 
     def __init__(self, learner: Learner) -> None:
         self._settings = learner.settings
@@ -162,6 +163,10 @@ class PopulationResidual:
 
     def actor_term(self, means: Tensor, batch: AugmentedBatch) -> Tensor:
         return self.errors.actor_term(means, batch)
+
+    @property
+    def clips(self) -> bool:
+        return self.errors.clips
 
     def shares(self, term: Tensor) -> tuple[Tensor, Tensor]:
         return self.errors.shares(term)

@@ -73,6 +73,7 @@ class PopulationSoft:
         self.std = column([c.actor_std for c in of], 1, 1)
         self.share = column([1.0 if c.log_prob == "sum" else 1.0 / ring.act_dim for c in of], 1)
         self.grad_clip = column([c.grad_clip or math.inf for c in of])
+        self.clips = any(c.grad_clip for c in of)
         self.tau_nn = column([math.nan if c.tau_nn is None else c.tau_nn for c in of], 1)
         self.weights = PopulationWeights(of, device=clock.device)
         self._slots = torch.zeros(ring.members, 1, dtype=torch.int64, device=clock.device)
@@ -169,8 +170,10 @@ class PopulationSoft:
     def shares(self, term: Tensor) -> tuple[Tensor, Tensor]:
         """What the gradients of the base loss and of the term, ``(P, n)``, count, both ``(P,)``.
 
-        The term's is brought to its clip.
+        The term's is brought to its clip, if anyone has one.
         """
+        if not self.clips:
+            return self.weights.base, self.weights.term
         norms = torch.linalg.vector_norm(term, dim=1)
         return self.weights.base, self.weights.term * (self.grad_clip / (norms + 1e-6)).clamp(max=1)
 

@@ -21,20 +21,15 @@ class Arm:
     base: str | None = None  # None: others are measured against it
 
 
-def _search(name: str, **settings: Any) -> Arm:
-    """NNTD3 with preset ``residual``, which is setting s1, but for ``settings``."""
-    return Arm(
-        name=name,
-        algo="nntd3",
-        preset="residual",
-        settings=tuple(settings.items()),
-        base="td3",
-    )
-
-
-def _control(name: str, *, base: str | None = "td3", **settings: Any) -> Arm:
+def _search(name: str, *, algo: str = "nntd3", base: str = "td3", **settings: Any) -> Arm:
+    """An agent with preset ``residual``, which is setting s1, but for ``settings``."""
     given = tuple(settings.items())
-    return Arm(name=name, algo="td3", preset="residual", settings=given, base=base)
+    return Arm(name=name, algo=algo, preset="residual", settings=given, base=base)
+
+
+def _control(name: str, *, algo: str = "td3", base: str | None = "td3", **settings: Any) -> Arm:
+    given = tuple(settings.items())
+    return Arm(name=name, algo=algo, preset="residual", settings=given, base=base)
 
 
 NARROW: dict[str, Any] = {"gate": 0.9, "gate_width": 0.3, "sweeps": 8}
@@ -77,6 +72,9 @@ SEARCH = (
     _search("mix-half", gate=0.0, mix=0.5),
     _search("kernel16-live-mix", **KERNEL, anchor="live", mix=1.0),
     _search("s1-nodes", refresh_nodes=20_000),
+    _control("ddpg", base=None, algo="ddpg"),
+    _search("ddpg-kernel16-live", base="ddpg", algo="nnddpg", **KERNEL, anchor="live"),
+    _search("ddpg-mix", base="ddpg", algo="nnddpg", gate=0.0, mix=1.0),
 )
 
 REPORT = (

@@ -17,6 +17,7 @@ from nearl.studies.population_results import read
 from nearl.studies.unseen_tasks import UNSEEN, Plan, missing_package, plan_of
 
 FRESH = 100  # seeds from here on choose, those below report
+CHOOSING = ("search", "long")  # parts
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -41,6 +42,7 @@ class Part:
 
 PARTS = {
     "search": Part(arms=SEARCH, seeds=tuple(range(100, 106)), steps=100_000, eval_every=5_000),
+    "long": Part(arms=SEARCH, seeds=tuple(range(110, 118)), steps=200_000),
     "report": Part(arms=REPORT, seeds=tuple(range(10))),
     "unseen": Part(arms=REPORT, seeds=tuple(range(10)), usual="td3,nntd3", plans=UNSEEN),
 }
@@ -125,7 +127,7 @@ def make_cells(
 
 def check_seeds(part: str, seeds: Sequence[int]) -> None:
     """Refuse seeds that are not of a part."""
-    wrong = [seed for seed in seeds if (seed >= FRESH) != (part == "search")]
+    wrong = [seed for seed in seeds if (seed >= FRESH) != (part in CHOOSING)]
     if wrong:
         raise ValueError(
             f"the search chooses on seeds from {FRESH} on and reports have those below, so that "

@@ -23,6 +23,7 @@ ENV = "HalfCheetah-v5"
 PAPER = SoftNNConfig.of(load_preset("nntd3", "paper", ENV).kwargs["nn"], cutoff=None)
 RESIDUAL = SoftNNConfig.of(load_preset("nntd3", "residual", ENV).kwargs["nn"])
 LIVE = SoftNNConfig.of(RESIDUAL, **KERNEL, anchor="live")  # the kernel of 16 residuals
+MIX = SoftNNConfig.of(RESIDUAL, gate=0.0, mix=1.0)  # mixing with neighbors alone
 CASES: dict[str, tuple[int, SoftNNConfig]] = {  # stored transitions and settings
     "step": (30_000, SoftNNConfig.of(PAPER, refresh="step")),
     "batch_10k": (10_000, SoftNNConfig.of(PAPER, refresh="batch")),
@@ -34,6 +35,9 @@ CASES: dict[str, tuple[int, SoftNNConfig]] = {  # stored transitions and setting
     "kernel_10k": (10_000, LIVE),
     "kernel_30k": (30_000, LIVE),
     "kernel_100k": (100_000, LIVE),
+    "mix_10k": (10_000, MIX),
+    "mix_30k": (30_000, MIX),
+    "mix_100k": (100_000, MIX),
 }
 
 
@@ -50,8 +54,8 @@ def run(
 
     Times are of the processor, which other programs disturb less than the clock on the wall; all
     work is on one thread. ``fastest`` is the ratio of the fastest turns of both. Turns of the
-    residual graph are longer and fewer: each has one refresh, every 250 steps. ``only`` measures
-    the cases whose names begin with it.
+    residual graph and of mixing are longer and fewer: each has one refresh, every 250 steps.
+    ``only`` measures the cases whose names begin with it.
     """
     torch.set_num_threads(1)
     sizes = {name: int(size * scale) for name, (size, _) in CASES.items() if name.startswith(only)}
@@ -63,7 +67,7 @@ def run(
         config = CASES[name][1]
         peer, ours = agent(TD3, data, size), agent(NNTD3, data, size, nn=config)
         turns, length = rounds, steps
-        if config.uses_graph:
+        if config.uses_graph or config.uses_mix:
             turns, length = max(1, rounds // 4), steps * config.refresh_every // 20
         for each in (peer, ours):
             each.learn(warm_up, reset_num_timesteps=False)

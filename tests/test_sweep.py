@@ -6,7 +6,7 @@ import sys
 import pytest
 
 from nearl.cli import main
-from nearl.cli_population import parse_sweep
+from nearl.cli_set import parse, parse_sweep
 from nearl.population.members import flat_settings
 from nearl.population.sweep import sweep
 
@@ -42,6 +42,12 @@ def test_values_are_read_as_yaml_and_numbers():
     }
     with pytest.raises(ValueError, match="--set takes name=value"):
         parse_sweep(["lipschitz"])
+    small = "policy_kwargs={net_arch: [64, 64]}"
+    assert parse_sweep([small])["policy_kwargs"] == [parse([small])["policy_kwargs"]]
+    assert parse([small, "tau=1e-2"]) == {"policy_kwargs": {"net_arch": [64, 64]}, "tau": 0.01}
+    for read in (parse, parse_sweep):
+        with pytest.raises(ValueError, match="as YAML, which 'gate=.1, 2' is not: write"):
+            read(["gate=[1, 2"])
 
 
 def run(monkeypatch, *arguments):

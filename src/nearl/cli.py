@@ -2,13 +2,11 @@
 
 from __future__ import annotations
 
-import re
 import time
 from pathlib import Path
 from typing import Annotated, Any
 
 import typer
-import yaml
 from gymnasium.error import Error as GymError
 from rich.console import Console
 from tqdm import tqdm
@@ -19,6 +17,7 @@ from nearl.cli_inspect import inspect
 from nearl.cli_metric import metric_app
 from nearl.cli_population import population
 from nearl.cli_sac import study_sac
+from nearl.cli_set import parse
 from nearl.cli_study import study_app
 
 app = typer.Typer(
@@ -37,19 +36,6 @@ app.add_typer(metric_app, name="metric")
 console = Console(highlight=False)
 
 Folder = Annotated[Path, typer.Argument(help="Folder of a run made by `nearl train`.")]
-
-
-def parse(pairs: list[str]) -> dict[str, Any]:
-    """``name=value`` pairs with values read as YAML."""
-    parsed = {}
-    for pair in pairs:
-        name, equals, value = pair.partition("=")
-        if not equals:
-            raise ValueError(f"--set takes name=value, got {pair!r}")
-        parsed[name] = yaml.safe_load(value)
-        if isinstance(parsed[name], str) and re.fullmatch(r"[-+]?[\d.]+e[-+]?\d+", value):
-            parsed[name] = float(value)  # YAML 1.1 takes 1e-3 for a text
-    return parsed
 
 
 def run_with_progress(settings: Any, out: Path) -> Any:

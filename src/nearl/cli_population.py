@@ -3,35 +3,15 @@
 from __future__ import annotations
 
 from pathlib import Path
-from typing import Annotated, Any
+from typing import Annotated
 
 import typer
-import yaml
 from rich.console import Console
 
+from nearl.cli_set import parse_sweep
 from nearl.cli_study import parse_seeds
 
 console = Console(highlight=False)
-
-
-def parse_sweep(pairs: list[str]) -> dict[str, list[Any]]:
-    """``name=v1,v2`` pairs; a value with commas of its own is written in brackets, as YAML."""
-    parsed: dict[str, list[Any]] = {}
-    for pair in pairs:
-        name, equals, text = pair.partition("=")
-        if not equals or not text:
-            raise ValueError(f"--set takes name=value or name=v1,v2,..., got {pair!r}")
-        values = yaml.safe_load(f"[{text}]")
-        parsed[name] = [number(value) for value in values]
-    return parsed
-
-
-def number(value: Any) -> Any:
-    """YAML reads 1e-3 as text; it is a number here."""
-    try:
-        return float(value) if isinstance(value, str) else value
-    except ValueError:
-        return value
 
 
 def population(

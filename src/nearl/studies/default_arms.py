@@ -45,6 +45,8 @@ SEARCH = (
     _control("td3", base=None),
     _control("td3-n3", n_steps=3),
     _control("td3-n5", n_steps=5),
+    _control("td3-tau01", tau=0.01),  # targets that follow faster, as residuals make them
+    _control("td3-tau02", tau=0.02),
     _search("s1"),
     _search("s1-zero", residual_zero=True),  # the same gate without residuals
     _search("s1-live", anchor="live"),
@@ -59,6 +61,7 @@ SEARCH = (
     _search("narrower", **(NARROW | {"gate_width": 0.1})),
     _search("kernel16", **KERNEL),
     _search("kernel16-live", **KERNEL, anchor="live"),
+    _search("kernel16-live-tau02", **KERNEL, anchor="live", tau=0.02),
     _search("kernel16-live-check", **KERNEL, anchor="live", self_check=True),
     _search("kernel16-live-until", **KERNEL, anchor="live", gate_until=200_000),
     _search("kernel16-live-whitened", **KERNEL, anchor="live", metric="whitened"),
@@ -73,6 +76,7 @@ SEARCH = (
     _search("kernel16-live-mix", **KERNEL, anchor="live", mix=1.0),
     _search("s1-nodes", refresh_nodes=20_000),
     _control("ddpg", base=None, algo="ddpg"),
+    _control("ddpg-tau02", base="ddpg", algo="ddpg", tau=0.02),
     _search("ddpg-kernel16-live", base="ddpg", algo="nnddpg", **KERNEL, anchor="live"),
     _search("ddpg-mix", base="ddpg", algo="nnddpg", gate=0.0, mix=1.0),
 )

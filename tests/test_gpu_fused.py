@@ -275,6 +275,9 @@ class Term:
     def actor_term(self, means, batch):
         return (means - batch.act).square().mean((1, 2))
 
+    def actor_gradient(self, means, batch):
+        return 2 * (means - batch.act) / means[0].numel()
+
     clips = False
 
     def shares(self, term):

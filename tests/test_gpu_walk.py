@@ -104,6 +104,33 @@ def test_a_batch_is_valued_as_level_by_level(spread, stored, capacity):
     assert own > 0.8 if spread < 0.1 else own < 0.8
 
 
+def test_every_transition_is_searched_once_in_an_update():
+    learner = filled("raw", stored=300, capacity=1000, spread=1.0)
+    walks, visited, asked = learner.module.walks, [set(), set(), set()], []
+    batch = learner.memory.gather(torch.randint(300, (3, 45), device=DEVICE))
+    everyone = torch.ones(3, 1, dtype=torch.bool, device=DEVICE)
+
+    class Watched(Walks):
+        def _successors(self, walk, active):
+            for p in range(3):
+                visited[p].update(walk[p, active[p]].tolist())
+            return super()._successors(walk, active)
+
+    options = {name: getattr(walks, name) for name in ("horizons", "bonus", "gamma")}
+    Watched(walks.ring, walks.neighbors, walks.policy, **options).of(batch, everyone)
+    search = walks._nearest
+
+    def counted(obs, rows, **out):
+        asked.append(rows.tolist())
+        return search(obs, rows, **out)
+
+    walks._nearest = counted
+    walks.of(batch, everyone)
+    assert asked[0] == [45, 45, 45]  # where the walks begin
+    assert [sum(rows) for rows in zip(*asked[1:], strict=True)] == [len(some) for some in visited]
+    assert (walks._row_of == -1).all()  # nothing is left to the next update
+
+
 def test_a_member_walks_alone_as_among_others():
     learner = filled("raw", stored=300, capacity=1000, spread=1.0)
     batch = learner.memory.gather(torch.randint(300, (3, 45), device=DEVICE))

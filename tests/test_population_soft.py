@@ -211,6 +211,17 @@ def test_every_member_has_the_numbers_of_the_module_alone(capacity):
             walks.weights += 0.1 * torch.randn(walks.weights.shape)
 
 
+def test_the_gradient_of_the_actors_term_is_what_autograd_finds():
+    walks = Walks(CONFIGS)
+    walks.go(40)
+    rows = walks.ring.gather(walks.slots())
+    batch = walks.soft.augment(rows)
+    means = walks.policy(rows.obs).detach().requires_grad_()
+    (right,) = torch.autograd.grad(walks.soft.actor_term(means, batch).sum(), [means])
+    assert (right != 0).flatten(1).any(1).sum() >= 4
+    torch.testing.assert_close(walks.soft.actor_gradient(means.detach(), batch), right)
+
+
 def test_a_member_without_the_module_is_left_as_it_is_bit_by_bit():
     walks = Walks(CONFIGS)
     walks.go(50)

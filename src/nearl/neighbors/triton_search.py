@@ -49,6 +49,7 @@ def search_triton(
     rows: Tensor | None = None,
     *,
     norms: Tensor | None = None,
+    out: tuple[Tensor, Tensor] | None = None,
     precision: Precision = "tf32",
 ) -> tuple[Tensor, Tensor]:
     """Distances (float32) and slots (int64), both (P, Q), of the nearest stored keys.
@@ -57,21 +58,23 @@ def search_triton(
     8 (zeros after the last dimension). Of the keys the first ``count (1,)`` are stored, at least
     one, and of each member's queries the first ``rows (P,)`` are asked, all without ``rows``; the
     rest is answered with zeros. Both are integers on the device, read when the kernels run.
-    ``norms`` are those of ``squared_norms``, for calls with the same keys.
+    ``norms`` are those of ``squared_norms``, for calls with the same keys; ``out`` is room for the
+    answers.
     """
     members, wanted, width = queries.shape
     if rows is None:
         rows = torch.full((members,), wanted, device=queries.device)
     floors, keep, padded = tile_floors(queries, keys, count, rows, norms=norms, precision=precision)
-    distances = torch.empty((members, wanted), device=queries.device)
-    slots = torch.empty((members, wanted), dtype=torch.int64, device=queries.device)
+    if out is None:
+        distances = torch.empty((members, wanted), device=queries.device)
+        out = distances, torch.empty((members, wanted), dtype=torch.int64, device=queries.device)
     _winners[(wanted, members)](
-        queries, keys, count, rows, floors, distances, slots, wanted, keys.shape[1],
+        queries, keys, count, rows, floors, *out, wanted, keys.shape[1],
         floors.shape[2], W=width, PADDED=padded, TILE=TILE, CHUNK=CHUNK, KEEP=keep,
         SLACK=1.0 + (width + 8) * 2.0**-22,
         num_warps=WINNERS, enable_fp_fusion=False,
     )  # fmt: skip
-    return distances, slots
+    return out
 
 
 def squared_norms(keys: Tensor, count: Tensor) -> Tensor:

@@ -14,8 +14,10 @@ from nearl.population.draws import BLOCK
 from nearl.population.members import MemberSettings
 from nearl.population.residual_refresh import EDGES, ROWS
 from nearl.population.ring import width_of
+from nearl.population.sorted_keys import AXES
 from nearl.soft_config import SoftNNConfig
 
+SORTED = 4 + AXES  # numbers beside a key: its rank, room in two searches, its row in walks
 SHARE = 0.9  # of the free memory that a population may take
 
 
@@ -32,8 +34,8 @@ def free_bytes(device: torch.device) -> int:
 
 
 def transition_bytes(obs_dim: int, act_dim: int, *, neighbors: bool = False) -> int:
-    """Bytes of a stored transition, with the key that neighbors are found by."""
-    key = key_width(obs_dim, act_dim) if neighbors else 0
+    """Bytes of a stored transition; with the key that neighbors are found by and all it needs."""
+    key = key_width(obs_dim, act_dim) + SORTED if neighbors else 0
     return 4 * (width_of(obs_dim, act_dim) + key)
 
 

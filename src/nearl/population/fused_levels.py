@@ -1,12 +1,16 @@
 """FusedWalks: walks of a whole population, a few Triton kernels for each level.
 
-Walks that still go on are put together at every level, so that policies and searches work on as
-many rows as there are such walks. A single transition of every member is left to ``fused_walk``.
+Where a walk goes from a transition is the same for every walk and at every level, so each is
+searched once in an update: at every level, policies and searches work on as many rows as there are
+transitions that no walk has been at before. One transition of every member is left to
+``fused_walk``.
 
 Import this module only where there is Triton.
 """
 
 from __future__ import annotations
+
+from typing import NamedTuple
 
 import torch
 import triton
@@ -24,6 +28,22 @@ from nearl.population.ring import Ring
 from nearl.population.walks import Policy, Walked, Walks
 
 ROWS = 64  # of a program
+
+
+class Table(NamedTuple):
+    """What was searched at every level: ``(levels, P, n)``, and how many rows that were."""
+
+    names: Tensor  # the transitions that a walk goes on from
+    rows: Tensor  # (levels, P)
+    distances: Tensor
+    slots: Tensor  # where it comes to
+
+    @classmethod
+    def empty(cls, levels: int, members: int, count: int, *, device: torch.device) -> Table:
+        shape = (levels, members, count)
+        names, slots = torch.empty((2, *shape), dtype=torch.int64, device=device)
+        rows = torch.zeros((levels, members), dtype=torch.int64, device=device)
+        return cls(names, rows, torch.empty(shape, device=device), slots)
 
 
 class FusedWalks(Walks):
@@ -53,6 +73,10 @@ class FusedWalks(Walks):
         self._single = Single(self, stacks, self._online)
         self._room: dict[int, list[Tensor]] = {}
         self._norms: Tensor | None = None  # of the keys, for all levels
+        # Which row of all levels has what follows a transition; below 0 where none has.
+        self._row_of = torch.full(
+            (ring.members, ring.capacity), -1, dtype=torch.int32, device=ring.data.device
+        )
         neighbors.keep_sorted()
 
     def of(self, batch: Transitions, who: Tensor) -> Walked:
@@ -66,34 +90,30 @@ class FusedWalks(Walks):
         active = torch.cat([apart, apart], 1).to(torch.int32)
         members, count = walk.shape
         value = torch.zeros(walk.shape, device=walk.device)
-        rank, names = torch.zeros_like(active), torch.zeros_like(walk)
-        rows = torch.zeros(members, dtype=torch.int64, device=walk.device)
         obs = torch.empty(members, count, self.ring.obs_dim, device=walk.device)
-        found = Walked(value, walk, value)  # where nothing has been found yet
+        table = Table.empty(self.levels, members, count, device=walk.device)
         for level in range(self.levels):
-            self._advance(level, found, walk, active, value, rank, names, rows)
+            self._advance(level, table, walk, active, value)
             if level < self.levels - 1:
-                self._gather(names, rows, obs)
-                found = Walked(*self._nearest(obs, rows), value)
+                rows = table.rows[level]
+                self._gather(table.names[level], rows, obs)
+                out = table.distances[level], table.slots[level]
+                self._nearest(obs, rows, out=out)
+        _forget[(self.levels, members)](
+            table.names, table.rows, self._row_of, count, self.ring.capacity,
+            N=block_of(count), num_warps=4,
+        )  # fmt: skip
         behind, ahead = value.chunk(2, 1)
         return ahead - behind
 
     def _advance(
-        self,
-        level: int,
-        found: Walked,
-        walk: Tensor,
-        active: Tensor,
-        value: Tensor,
-        rank: Tensor,
-        names: Tensor,
-        rows: Tensor,
+        self, level: int, table: Table, walk: Tensor, active: Tensor, value: Tensor
     ) -> None:
-        """Go where level ``level`` has led, and give the walks that go on their next rows."""
+        """Go where level ``level`` has led, and give rows to transitions that are new."""
         (members, count), ring = walk.shape, self.ring
         _advance[(members,)](
-            ring.data, found.distances, found.first, walk, active, value, rank, names, rows,
-            self.gamma, self.bonus, self.horizons, count, ring.capacity, level,
+            ring.data, *table, self._row_of, walk, active, value,
+            self.gamma, self.bonus, self.horizons, members, count, ring.capacity, level,
             N=block_of(count), WIDTH=ring.width, REWARD=ring.places["reward"].start,
             ENDED=ring.places["terminated"].start, START=level == 0, num_warps=8,
         )  # fmt: skip
@@ -107,7 +127,9 @@ class FusedWalks(Walks):
             PADDED=block_of(ring.obs_dim), ROWS=ROWS, num_warps=4,
         )  # fmt: skip
 
-    def _nearest(self, obs: Tensor, rows: Tensor) -> tuple[Tensor, Tensor]:
+    def _nearest(
+        self, obs: Tensor, rows: Tensor, *, out: tuple[Tensor, Tensor] | None = None
+    ) -> tuple[Tensor, Tensor]:
         """Distances and slots ``(P, n)`` of the neighbors of the first ``rows (P,)`` states."""
         (members, count), neighbors = obs.shape[:2], self.neighbors
         if count not in self._room:
@@ -130,13 +152,15 @@ class FusedWalks(Walks):
             PADDED=block_of(neighbors.width), ROWS=ROWS, num_warps=4,
         )  # fmt: skip
         assert self._norms is not None
-        return search_triton(queries, neighbors.keys, neighbors.count, rows, norms=self._norms)
+        return search_triton(
+            queries, neighbors.keys, neighbors.count, rows, norms=self._norms, out=out
+        )
 
 
 @triton.jit
 def _advance(  # type: ignore[no-untyped-def]
-    data, distances, slots, walk, active, value, rank, names, rows, gamma, bonus, horizons,
-    count, capacity, level,
+    data, names, rows, distances, slots, row_of, walk, active, value, gamma, bonus, horizons,
+    members, count, capacity, level,
     N: tl.constexpr, WIDTH: tl.constexpr, REWARD: tl.constexpr, ENDED: tl.constexpr,
     START: tl.constexpr,
 ):  # fmt: skip
@@ -145,13 +169,14 @@ def _advance(  # type: ignore[no-untyped-def]
     n = tl.arange(0, N)
     inside = n < count
     here = p * count + n
+    row_of += p * capacity
     going = inside & (tl.load(active + here, mask=inside, other=0) != 0)
-    if START:
-        at = tl.load(walk + here, mask=going, other=0)
-    else:
-        row = p * count + tl.load(rank + here, mask=going, other=0)
-        at = tl.load(slots + row, mask=going, other=0)
-        far = tl.load(distances + row, mask=going, other=0.0)
+    at = tl.load(walk + here, mask=going, other=0)
+    if not START:
+        row = tl.load(row_of + at, mask=going, other=0)
+        found = (row // count * members + p) * count + row % count
+        at = tl.load(slots + found, mask=going, other=0)
+        far = tl.load(distances + found, mask=going, other=0.0)
         reward = tl.load(data + (p * capacity + at) * WIDTH + REWARD, mask=going, other=0.0)
         decay = tl.load(gamma + p)
         discount = decay
@@ -163,12 +188,31 @@ def _advance(  # type: ignore[no-untyped-def]
         tl.store(walk + here, at, mask=going)
     ended = tl.load(data + (p * capacity + at) * WIDTH + ENDED, mask=going, other=1.0)
     going = going & (ended == 0.0) & (level + 1 < tl.load(horizons + p))
-    ones = going.to(tl.int32)
+    tl.store(active + here, going.to(tl.int32), mask=inside)
+    # Of walks at the same new transition one gets a row: the one whose mark is left.
+    new = going & (tl.load(row_of + at, mask=going, other=0) < 0)
+    tl.store(row_of + at, -2 - n, mask=new)
+    tl.debug_barrier()
+    chosen = new & (tl.load(row_of + at, mask=new, other=0) == -2 - n)
+    tl.debug_barrier()
+    ones = chosen.to(tl.int32)
     place = tl.cumsum(ones, axis=0) - 1
-    tl.store(active + here, ones, mask=inside)
-    tl.store(rank + here, place, mask=going)
-    tl.store(names + p * count + place, at, mask=going)
-    tl.store(rows + p, tl.sum(ones, axis=0).to(tl.int64))
+    tl.store(row_of + at, level * count + place, mask=chosen)
+    tl.store(names + (level * members + p) * count + place, at, mask=chosen)
+    tl.store(rows + level * members + p, tl.sum(ones, axis=0).to(tl.int64))
+
+
+@triton.jit
+def _forget(  # type: ignore[no-untyped-def]
+    names, rows, row_of, count, capacity, N: tl.constexpr
+):
+    """Leave no rows to the next update."""
+    p = tl.program_id(1).to(tl.int64)
+    level = tl.program_id(0) * tl.num_programs(1) + p
+    n = tl.arange(0, N)
+    mine = n < tl.load(rows + level)
+    slot = tl.load(names + level * count + n, mask=mine, other=0)
+    tl.store(row_of + p * capacity + slot, -1, mask=mine)
 
 
 @triton.jit

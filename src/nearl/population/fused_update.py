@@ -1,8 +1,7 @@
 """FusedUpdate: ``Learner.update`` with gradients by hand, in a few large kernels.
 
 It draws, augments and decides as the learner does, and leaves the learner's tensors as the
-learner's own update would but for rounding; only the module's term of the actors' loss is
-differentiated by autograd. Import this module only where there is Triton.
+learner's own update would but for rounding. Import this module only where there is Triton.
 """
 
 from __future__ import annotations
@@ -185,10 +184,8 @@ class FusedUpdate:
         """What the module's term leaves at the actors' output layers, ``(P, B, act)``."""
         module, means = self.learner.module, self._means
         assert module is not None
-        with torch.enable_grad():
-            leaf = means.detach().requires_grad_()
-            (found,) = torch.autograd.grad(module.actor_term(leaf, batch).sum(), leaf)
-        return found * (1.0 - means.square())
+        found: Tensor = torch.ops.aten.tanh_backward(module.actor_gradient(means, batch), means)
+        return found
 
     def _judge(self, obs: Tensor) -> None:
         """What minus the first critics' mean values leave at the actors' output layers."""

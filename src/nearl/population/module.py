@@ -50,6 +50,9 @@ class NeighborModule(Protocol):
     def actor_term(self, means: Tensor, batch: AugmentedBatch) -> Tensor:
         """The term's loss per member ``(P,)`` for the actors' actions ``means (P, B, act)``."""
 
+    def actor_gradient(self, means: Tensor, batch: AugmentedBatch) -> Tensor:
+        """The gradient of ``actor_term`` by ``means``."""
+
     @property
     def clips(self) -> bool:
         """Whether shares depend on the term's gradient."""

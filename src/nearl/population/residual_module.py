@@ -67,6 +67,9 @@ class NoErrors:
     def actor_term(self, means: Tensor, batch: AugmentedBatch) -> Tensor:
         return torch.zeros(len(means), device=means.device)
 
+    def actor_gradient(self, means: Tensor, batch: AugmentedBatch) -> Tensor:
+        return torch.zeros_like(means)
+
     def shares(self, term: Tensor) -> tuple[Tensor, Tensor]:
         return torch.ones(len(term), device=term.device), torch.zeros(len(term), device=term.device)
 
@@ -163,6 +166,9 @@ class PopulationResidual:
 
     def actor_term(self, means: Tensor, batch: AugmentedBatch) -> Tensor:
         return self.errors.actor_term(means, batch)
+
+    def actor_gradient(self, means: Tensor, batch: AugmentedBatch) -> Tensor:
+        return self.errors.actor_gradient(means, batch)
 
     @property
     def clips(self) -> bool:

@@ -72,6 +72,7 @@ class PopulationSoft:
         self.positive = column([c.keep == "positive" for c in of], 1) > 0
         self.std = column([c.actor_std for c in of], 1, 1)
         self.share = column([1.0 if c.log_prob == "sum" else 1.0 / ring.act_dim for c in of], 1)
+        self._pull = self.share / self.std[..., 0].square()
         self.grad_clip = column([c.grad_clip or math.inf for c in of])
         self.clips = any(c.grad_clip for c in of)
         self.tau_nn = column([math.nan if c.tau_nn is None else c.tau_nn for c in of], 1)
@@ -165,6 +166,11 @@ class PopulationSoft:
         """The TD-error policy loss ``(P,)`` of the actors' actions ``means (P, B, A)``."""
         log_probs = gaussian_log_prob(means, batch.act, self.std) * self.share
         return td_policy_losses(log_probs, batch.td_error.nan_to_num(0.0))
+
+    def actor_gradient(self, means: Tensor, batch: AugmentedBatch) -> Tensor:
+        """The gradient ``(P, B, A)`` of ``actor_term`` by ``means``, without autograd."""
+        pull = batch.td_error.nan_to_num(0.0) * self._pull / means.shape[1]
+        return (means - batch.act) * pull[..., None]
 
     @torch.no_grad()
     def shares(self, term: Tensor) -> tuple[Tensor, Tensor]:

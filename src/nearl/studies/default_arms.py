@@ -52,6 +52,7 @@ SEARCH = (
     _search("s1-live", anchor="live"),
     _search("s1-check", self_check=True),
     _search("s1-live-check", anchor="live", self_check=True),
+    _search("s1-live-check-tau01", anchor="live", self_check=True, tau=0.01),
     _search("s1-until", gate_until=100_000),
     _search("s1-bonus", residual_bonus=0.1),
     _search("s1-sweeps1", sweeps=1),
@@ -72,6 +73,7 @@ SEARCH = (
     _search("kernel16-live-critic", **KERNEL, anchor="live", metric="critic"),
     _search("kernel4-live", **(KERNEL | {"residual_neighbors": 4}), anchor="live"),
     _search("mix", gate=0.0, mix=1.0),  # mixing with neighbors alone
+    _search("mix-tau01", gate=0.0, mix=1.0, tau=0.01),
     _search("mix-half", gate=0.0, mix=0.5),
     _search("kernel16-live-mix", **KERNEL, anchor="live", mix=1.0),
     _search("s1-nodes", refresh_nodes=20_000),
@@ -79,6 +81,7 @@ SEARCH = (
     _control("ddpg-tau02", base="ddpg", algo="ddpg", tau=0.02),
     _search("ddpg-kernel16-live", base="ddpg", algo="nnddpg", **KERNEL, anchor="live"),
     _search("ddpg-mix", base="ddpg", algo="nnddpg", gate=0.0, mix=1.0),
+    _search("ddpg-mix-tau01", base="ddpg", algo="nnddpg", gate=0.0, mix=1.0, tau=0.01),
 )
 
 REPORT = (

@@ -15,6 +15,7 @@ from stable_baselines3.common.vec_env import DummyVecEnv, VecNormalize
 import nearl
 from nearl import NNDDPG, NNSAC, NNTD3, NNCritic, SoftNNConfig
 from nearl.metrics import ActionCode, WeightedL2
+from nearl.presets import load_preset
 from nearl.saving import CorruptFileError
 
 PAIRS = [(TD3, NNTD3), (DDPG, NNDDPG), (SAC, NNSAC)]
@@ -489,3 +490,26 @@ def test_damaged_and_foreign_files_are_named_and_nothing_is_lost(tmp_path):
         model.load_replay_buffer(tmp_path / "other.pkl")
     assert len(model.soft.memory) == 60
     model.learn(20, reset_num_timesteps=False)
+
+
+def test_without_settings_an_agent_has_the_module_of_its_preset():
+    class Child(NNDDPG):
+        pass
+
+    wanted = load_preset("nnddpg", "default", "Pendulum-v1").kwargs["nn"]
+    mixing = SoftNNConfig.of(wanted)
+    assert mixing.uses_mix and not mixing.uses_graph and not mixing.uses_errors
+    for kind in (NNDDPG, Child):
+        assert kind("MlpPolicy", "Pendulum-v1").nn == mixing
+    assert nearl.accelerate(DDPG("MlpPolicy", "Pendulum-v1")).nn == mixing
+    for agent in (
+        NNTD3("MlpPolicy", "Pendulum-v1"),
+        nearl.accelerate(TD3("MlpPolicy", "Pendulum-v1")),
+    ):
+        assert agent.nn == SoftNNConfig.of(
+            load_preset("nntd3", "default", "Pendulum-v1").kwargs["nn"]
+        )
+    # Settings that are given are changes to SoftNNConfig's own defaults.
+    given = nearl.accelerate(DDPG("MlpPolicy", "Pendulum-v1"), lipschitz=2.0)
+    assert given.nn == NNDDPG("MlpPolicy", "Pendulum-v1", nn={"lipschitz": 2.0}).nn
+    assert given.nn == SoftNNConfig(lipschitz=2.0)

@@ -13,6 +13,7 @@ from stable_baselines3.common.off_policy_algorithm import OffPolicyAlgorithm
 from nearl.agents.neighbor_buffer import NeighborReplayBuffer
 from nearl.agents.nntd3 import NNDDPG, NNSAC, NNTD3
 from nearl.agents.soft import SoftUpdate, refuse
+from nearl.presets import default_module
 from nearl.soft_config import SoftNNConfig
 
 KNOWN: dict[type[OffPolicyAlgorithm], type[SoftUpdate]] = {TD3: NNTD3, DDPG: NNDDPG, SAC: NNSAC}
@@ -38,11 +39,11 @@ def accelerate(
 ) -> SoftUpdate:
     """An agent that goes on from ``model`` with the soft nearest-neighbor update.
 
-    ``settings`` are fields of ``SoftNNConfig`` and replace those of ``nn``. Networks, optimizers,
-    environment and stored transitions are shared with ``model``, not copied: train one of them.
-    The weight's schedule starts now, also for an agent that has been trained already.
+    ``settings`` are fields of ``SoftNNConfig`` and replace those of ``nn``; without any, the module
+    is that of the algorithm's preset ``default``. Networks, optimizers, environment and stored
+    transitions are shared with ``model``, not copied: train one of them. The weight's schedule
+    starts now, also for an agent that has been trained already.
     """
-    config = SoftNNConfig.of(nn, **settings)
     if isinstance(model, SoftUpdate):
         raise ValueError(f"{type(model).__name__} has the module already; nearl.plain(...) undoes")
     networks = [getattr(model, name, None) for name in ("actor", "critic")]
@@ -51,10 +52,12 @@ def accelerate(
             f"accelerate takes an off-policy actor-critic of SB3 (TD3, DDPG, SAC, TQC, CrossQ), "
             f"got {type(model).__name__}"
         )
+    kind = accelerated(type(model))
+    given = nn is not None or settings
+    config = SoftNNConfig.of(nn, **settings) if given else default_module(kind)
     refuse(model, config)
     if not hasattr(networks[0], "mu"):
         raise TypeError(f"the actor of {type(model).__name__} has no mean action 'mu'")
-    kind = accelerated(type(model))
     agent = kind.__new__(kind)
     agent.__dict__.update(model.__dict__)
     agent.nn, agent.replay_buffer_class = config, NeighborReplayBuffer

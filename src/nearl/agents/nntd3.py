@@ -1,7 +1,7 @@
 """NNTD3, NNDDPG and NNSAC: SB3's agents with the soft nearest-neighbor update.
 
 Each takes SB3's constructor arguments plus ``nn``: a ``SoftNNConfig``, or a mapping of its
-settings, or None for the defaults.
+settings, or None for what the agent's preset ``default`` has.
 """
 
 from __future__ import annotations

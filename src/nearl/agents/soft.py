@@ -26,6 +26,7 @@ from nearl.agents.actor_term import ActorTerm
 from nearl.agents.files import check_model, read_whole, write_whole
 from nearl.agents.neighbor_buffer import NeighborReplayBuffer
 from nearl.agents.targets import target_networks
+from nearl.presets import default_module
 from nearl.soft_config import SoftNNConfig, WeightSchedule
 from nearl.soft_update import SoftNN
 from nearl.versioned import VersionedPolicy
@@ -84,7 +85,7 @@ class SoftUpdate(OffPolicyAlgorithm):
     ) -> None:
         if nn is not None and not isinstance(nn, SoftNNConfig | Mapping):
             raise TypeError(f"nn must be a SoftNNConfig or a mapping of its settings, got {nn!r}")
-        self.nn = SoftNNConfig.of(nn)
+        self.nn = default_module(type(self)) if nn is None else SoftNNConfig.of(nn)
         super().__init__(*args, **kwargs)
 
     def _setup_model(self) -> None:

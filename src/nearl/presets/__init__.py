@@ -1,5 +1,5 @@
 """Hyperparameters as YAML, each value with its source."""
 
-from nearl.presets.zoo import Preset, load_preset, preset, preset_names
+from nearl.presets.zoo import Preset, default_module, load_preset, preset, preset_names
 
-__all__ = ["Preset", "load_preset", "preset", "preset_names"]
+__all__ = ["Preset", "default_module", "load_preset", "preset", "preset_names"]

@@ -148,6 +148,13 @@ def load_preset(
     )
 
 
+def default_module(kind: type) -> SoftNNConfig:
+    """The module of preset ``default`` for an agent's class, such as NNDDPG or a child of it."""
+    names = (parent.__name__.lower() for parent in kind.__mro__)
+    algo = next((name for name in names if name.startswith("nn") and name in FOLDERS), None)
+    return SoftNNConfig.of(entries(algo, "default")["default"]["nn"] if algo else None)
+
+
 def _module(algo: str, given: dict[str, Any], changes: Mapping[str, Any]) -> dict[str, Any]:
     """Settings of the NN module; ``given`` gets the changes that are not the module's."""
     nn = dict(given.pop("nn", None) or {})

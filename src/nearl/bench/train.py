@@ -1,4 +1,4 @@
-"""Time per training step with the module, beside SB3's TD3, in one run."""
+"""Time per training step with the module, beside SB3's TD3 and DDPG, in one run."""
 
 from __future__ import annotations
 
@@ -9,10 +9,10 @@ from typing import Any
 import numpy as np
 import torch
 from rich.table import Table
-from stable_baselines3 import TD3
+from stable_baselines3 import DDPG, TD3
 from stable_baselines3.common.noise import NormalActionNoise
 
-from nearl.agents import NNTD3
+from nearl.agents import NNDDPG, NNTD3
 from nearl.bench.transitions import collect
 from nearl.presets import load_preset
 from nearl.soft_config import SoftNNConfig
@@ -23,7 +23,7 @@ ENV = "HalfCheetah-v5"
 PAPER = SoftNNConfig.of(load_preset("nntd3", "paper", ENV).kwargs["nn"], cutoff=None)
 RESIDUAL = SoftNNConfig.of(load_preset("nntd3", "residual", ENV).kwargs["nn"])
 LIVE = SoftNNConfig.of(RESIDUAL, **KERNEL, anchor="live")  # the kernel of 16 residuals
-MIX = SoftNNConfig.of(RESIDUAL, gate=0.0, mix=1.0)  # mixing with neighbors alone
+MIX = SoftNNConfig.of(load_preset("nnddpg", "default", ENV).kwargs["nn"])  # beside DDPG
 CASES: dict[str, tuple[int, SoftNNConfig]] = {  # stored transitions and settings
     "step": (30_000, SoftNNConfig.of(PAPER, refresh="step")),
     "batch_10k": (10_000, SoftNNConfig.of(PAPER, refresh="batch")),
@@ -50,7 +50,9 @@ def run(
     scale: float = 1.0,
     only: str = "",
 ) -> dict[str, Any]:
-    """Each case and SB3's TD3 take turns of ``steps`` steps; ratios of median step times.
+    """Each case and SB3's TD3, or DDPG for mixing, take turns of ``steps`` steps.
+
+    Ratios are of median step times.
 
     Times are of the processor, which other programs disturb less than the clock on the wall; all
     work is on one thread. ``fastest`` is the ratio of the fastest turns of both. Turns of the
@@ -65,7 +67,8 @@ def run(
     cases, ratios = {}, {}
     for name, size in sizes.items():
         config = CASES[name][1]
-        peer, ours = agent(TD3, data, size), agent(NNTD3, data, size, nn=config)
+        kinds = (DDPG, NNDDPG) if config.uses_mix else (TD3, NNTD3)
+        peer, ours = agent(kinds[0], data, size), agent(kinds[1], data, size, nn=config)
         turns, length = rounds, steps
         if config.uses_graph or config.uses_mix:
             turns, length = max(1, rounds // 4), steps * config.refresh_every // 20
@@ -111,7 +114,7 @@ def agent(kind: Any, data: dict[str, Any], size: int, **options: Any) -> Any:
 
 def rows(result: dict[str, Any]) -> Table:
     table = Table(title=f"ms per training step on {result['env']}, nets 400-300, one thread")
-    for name in ("case", "stored", "SB3 TD3", "with the module", "ratio", "of the fastest"):
+    for name in ("case", "stored", "SB3", "with the module", "ratio", "of the fastest"):
         table.add_column(name, justify="right")
     for name, case in result["cases"].items():
         table.add_row(

@@ -81,6 +81,9 @@ SEARCH = (
     _control("ddpg-tau02", base="ddpg", algo="ddpg", tau=0.02),
     _search("ddpg-kernel16-live", base="ddpg", algo="nnddpg", **KERNEL, anchor="live"),
     _search("ddpg-mix", base="ddpg", algo="nnddpg", gate=0.0, mix=1.0),
+    _search(
+        "ddpg-mix-2000", base="ddpg", algo="nnddpg", gate=0.0, mix=1.0, refresh_nodes=2_000
+    ),  # the preset `default`
     _search("ddpg-mix-tau01", base="ddpg", algo="nnddpg", gate=0.0, mix=1.0, tau=0.01),
 )
 

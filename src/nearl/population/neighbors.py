@@ -133,10 +133,11 @@ class PopulationNeighbors:
         while self.due(total):
             until = self._next_check
             slots = torch.arange(self._observed, until, device=self.device) % self.capacity
+            at = self.who[:, None], slots
+            new_obs, new_act = obs[at].cpu(), act[at].cpu()  # of all members in one copy each
             for p, metric in enumerate(self.metrics):
                 if metric is not None:
-                    own = self.who[p]
-                    metric.observe(obs[own, slots], act[own, slots])
+                    metric.observe(new_obs[p], new_act[p])
                     changed |= metric.rescale()
             self._observed = until
             # At most half a ring later, so that nothing is overwritten unseen.

@@ -20,7 +20,6 @@ from nearl.runs import Run
 from nearl.soft_config import SoftNNConfig
 from nearl.studies import default_report, mujoco_summary, sac
 from nearl.studies.cells import one_thread, side_by_side, train_run
-from nearl.studies.default_arms import KERNEL
 from nearl.studies.population_results import Evaluations, read, write
 from nearl.studies.sac_cells import ALGOS, PARTS, REPORT, SEARCH, make_cells, quick
 
@@ -35,7 +34,7 @@ TASKS = ["HalfCheetah-v4", "Hopper-v4", "Walker2d-v4", "Ant-v4"]
 @pytest.mark.parametrize("part", ["search", "report"])
 def test_an_arm_differs_from_its_base_in_the_module_alone(part, task):
     cells = {c.arm.name: c for c in make_cells(part, tasks=[task], algos=ALGOS)}
-    assert len(cells) == len(PARTS[part].arms) == 6
+    assert len(cells) == len(PARTS[part].arms) == (9 if part == "search" else 6)
     for cell in cells.values():
         if cell.arm.base is None:
             assert cell.arm.algo in ALGOS and cell.exact()["nn"]["weight"] == 0
@@ -48,14 +47,17 @@ def test_an_arm_differs_from_its_base_in_the_module_alone(part, task):
         assert changed == {"weight"} | (set(dict(cell.arm.settings)) & set(nn))
 
 
-def test_the_search_has_the_kernel_of_16_with_live_values():
+def test_the_search_has_mixing_and_residuals_of_one_neighbor():
     for arm in SEARCH:
         nn = SoftNNConfig.of(
             load_preset(arm.algo, arm.preset, "Hopper-v4", dict(arm.settings)).kwargs["nn"]
         )
-        if arm.base is not None:
-            assert nn.uses_graph and nn.anchor == "live"
-            assert {name: getattr(nn, name) for name in KERNEL} == KERNEL
+        if arm.name.endswith("-mix"):
+            mixing = SoftNNConfig.of(load_preset("nnddpg", "default", "Hopper-v4").kwargs["nn"])
+            assert nn.uses_mix and not nn.uses_graph
+            assert (nn.mix, nn.refresh_nodes) == (mixing.mix, mixing.refresh_nodes)
+        elif arm.base is not None:
+            assert nn.uses_graph and nn.anchor == "live" and nn.self_check
     assert {arm.preset for arm in REPORT} == {"default"}
     assert all(not set(dict(arm.settings)) & set(SOFT) for arm in REPORT)
 
@@ -63,7 +65,11 @@ def test_the_search_has_the_kernel_of_16_with_live_values():
 def test_the_cells_are_tasks_by_seeds_by_arms():
     cells = make_cells("search")
     assert list(dict.fromkeys(c.task for c in cells)) == TASKS
-    assert [c.column for c in cells[:3]] == ["sac_100", "nnsac-kernel16-live_100", "sac_101"]
+    assert [c.column for c in cells[:3]] == [
+        "sac_100",
+        "nnsac-mix_100",
+        "nnsac-live-check_100",
+    ]
     assert {(c.steps, c.last, c.eval_every, c.eval_episodes) for c in cells} == {
         (100_000, 100_000, 5_000, 5)
     }
@@ -104,7 +110,7 @@ def tiny(algo="sac", arm=1, seeds=(100,)):
     return [
         replace(cell, changes=tuple(small.items()), **changed)
         for cell in cells
-        if (cell.arm.base is not None) == arm
+        if cell.arm.name == (f"nn{algo}-live-check" if arm else algo)
     ]
 
 
@@ -155,14 +161,14 @@ def test_results_are_what_the_runs_evaluated_and_are_not_trained_again(tmp_path,
     cells = tiny(arm=0) + tiny(arm=1)
     options = {"results": results, "jobs": 1}
     assert sac.run(out, cells, on_progress=lambda *given: told.append(given), **options)
-    assert told[-1] == (400, "Hopper-v4 nnsac-kernel16-live seed 100")
+    assert told[-1] == (400, "Hopper-v4 nnsac-live-check seed 100")
     found = read(results / "Hopper-v4.csv")
     assert found.steps.tolist() == [50, 100, 150, 200]
     for cell in cells:
         rows = [row["mean_return"] for row in Run(cell.folder(out)).rows()]
         np.testing.assert_allclose(found.returns[cell.column], rows, rtol=1e-5)
     known = json.loads((results / "Hopper-v4.json").read_text())
-    assert list(known["arms"]) == ["sac", "nnsac-kernel16-live"] and "100" in known["blocks"]
+    assert list(known["arms"]) == ["sac", "nnsac-live-check"] and "100" in known["blocks"]
     assert known["arms"]["sac"] == json.loads(json.dumps(cells[0].exact()))
 
     shutil.rmtree(out)  # as on another machine
@@ -171,7 +177,7 @@ def test_results_are_what_the_runs_evaluated_and_are_not_trained_again(tmp_path,
     assert [seed for _, seed in one_by_one] == [100, 100, 101]
     assert sac.reached(out, more, results) == [200] * 3
     again = read(results / "Hopper-v4.csv")
-    assert list(again.returns) == ["sac_100", "sac_101", "nnsac-kernel16-live_100"]
+    assert list(again.returns) == ["sac_100", "sac_101", "nnsac-live-check_100"]
     np.testing.assert_array_equal(again.returns["sac_100"], found.returns["sac_100"])
 
     other = [replace(cells[0], changes=(*cells[0].changes, ("gamma", 0.5)))]
@@ -256,8 +262,8 @@ def test_the_command_trains_goes_on_and_reports(tmp_path, monkeypatch, capsys):
 
     assert "Hopper-v4 sac_100: 0 of 400" in nearl("--status")
     assert "not all finished: the same command goes on" in nearl("--minutes", "0", "--jobs", "1")
-    assert "nnsac-kernel16-live" in nearl("--jobs", "2")
-    assert "Hopper-v4 nnsac-kernel16-live_100: 400 of 400" in nearl("--status")
+    assert "nnsac-live-check" in nearl("--jobs", "2")
+    assert "Hopper-v4 nnsac-live-check_100: 400 of 400" in nearl("--status")
     results = tmp_path / "quick" / "results" / "search"
     names = {"Hopper-v4.csv", "Hopper-v4.json", "summary.json", "table.md", "curves-Hopper-v4.png"}
     assert names <= {path.name for path in results.iterdir()}

@@ -6,7 +6,7 @@ agents of their own, side by side; an arm and its base share every other setting
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import asdict, dataclass, replace
 from pathlib import Path
 from typing import Any
@@ -14,7 +14,7 @@ from typing import Any
 from nearl.presets import load_preset
 from nearl.runs import RunSettings
 from nearl.soft_config import SoftNNConfig
-from nearl.studies.default_arms import KERNEL, Arm
+from nearl.studies.default_arms import Arm
 from nearl.studies.default_cells import Part, check_seeds
 from nearl.studies.mujoco_cells import QUICK, TASKS
 from nearl.studies.population_cell import member_name
@@ -23,21 +23,25 @@ ALGOS = ("sac", "tqc", "crossq")
 CHECKPOINT_EVERY = 2_500  # steps
 # RL Zoo's critics of CrossQ, 2048-2048, are too wide for a CPU; both arms have these.
 WIDTHS = {"crossq": (("policy_kwargs", {"net_arch": [256, 256]}),)}
-CHOSEN = tuple((KERNEL | {"anchor": "live"}).items())
+FORMS: dict[str, dict[str, Any]] = {  # of the search
+    "mix": {"gate": 0.0, "mix": 1.0, "refresh_nodes": 2_000},  # DDPG's default
+    "live-check": {"anchor": "live", "self_check": True},
+}
 
 
-def arms_of(form: str, preset: str, settings: tuple[tuple[str, Any], ...] = ()) -> tuple[Arm, ...]:
-    """Every algorithm without the module and with it, in the form that is named."""
+def arms_of(preset: str, forms: Mapping[str, Mapping[str, Any]]) -> tuple[Arm, ...]:
+    """Every algorithm without the module, and with it in each of the ``forms``."""
     arms: list[Arm] = []
     for algo in ALGOS:
         width = WIDTHS.get(algo, ())
         arms.append(Arm(name=algo, algo=algo, preset=preset, settings=width))
-        name, both = f"nn{algo}-{form}", (*width, *settings)
-        arms.append(Arm(name=name, algo=f"nn{algo}", preset=preset, settings=both, base=algo))
+        for form, settings in forms.items():
+            name, both = f"nn{algo}-{form}", (*width, *settings.items())
+            arms.append(Arm(name=name, algo=f"nn{algo}", preset=preset, settings=both, base=algo))
     return tuple(arms)
 
 
-SEARCH, REPORT = arms_of("kernel16-live", "residual", CHOSEN), arms_of("default", "default")
+SEARCH, REPORT = arms_of("residual", FORMS), arms_of("default", {"default": {}})
 PARTS = {
     "search": Part(arms=SEARCH, seeds=tuple(range(100, 105)), steps=100_000, eval_every=5_000),
     "report": Part(arms=REPORT, seeds=tuple(range(5)), steps=100_000, eval_every=5_000),

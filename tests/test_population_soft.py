@@ -284,7 +284,7 @@ def test_weights_are_those_of_the_module_alone():
         SoftNN(TransitionMemory(1, (1,), (1,)), config, policy=nn.Identity()) for config in configs
     ]
     for _ in range(40):
-        valued = [soft.config.refresh == "step" and soft.schedule.on for soft in alone]
+        valued = [soft.config.refresh == "step" and soft.valuing for soft in alone]
         ended = rng.random(40) < 0.5
         phase = weights.advance(ended)
         for soft, end in zip(alone, ended, strict=True):

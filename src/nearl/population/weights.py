@@ -41,6 +41,7 @@ class PopulationWeights:
         self.actor = array([c.actor_weight for c in configs], math.nan)
         self.by_step = np.array([c.unit == "step" for c in configs])
         self.per_batch = np.array([c.refresh == "batch" for c in configs])
+        self.valued = np.array([c.uses_errors for c in configs])  # others may have tau_nn alone
         self.steps = np.zeros(len(configs), np.int64)
         self.episodes = np.zeros(len(configs), np.int64)
         self._weight = np.full(len(configs), np.nan)  # as they are in the tensors
@@ -86,7 +87,7 @@ class PopulationWeights:
         supervision = np.where(plain, blend, self.critic / (1.0 + self.critic))
         base = np.where(on & np.isnan(self.actor), 1.0 - weight, 1.0)
         term = np.where(on, np.where(np.isnan(self.actor), weight, self.actor), 0.0)
-        newest, batch = before & ~self.per_batch, on & self.per_batch
+        newest, batch = before & self.valued & ~self.per_batch, on & self.valued & self.per_batch
         self._floats.copy_(torch.from_numpy(np.stack([supervision, base, term])))
         self._flags.copy_(torch.from_numpy(np.stack([on, newest, batch])))
         return Phase(*(bool(some.any()) for some in (newest, batch, supervision > 0, term > 0)))

@@ -82,8 +82,9 @@ def test_the_cells_are_tasks_by_blocks_of_seeds():
 @pytest.mark.parametrize(
     ("wrong", "message"),
     [
-        ({"part": "both"}, "part must be one of search, long, report, unseen; got 'both'"),
+        ({"part": "both"}, "part must be one of search, long, small, report, unseen; got 'both'"),
         ({"part": "search", "seeds": (99, 100)}, "chooses on seeds from 100 on.*got seed 99"),
+        ({"part": "small", "seeds": (5,)}, "got seed 5 for the small part"),
         ({"part": "report", "seeds": (9, 100)}, "got seed 100 for the report"),
         ({"part": "search", "arms": "s2"}, "no arm begins with 's2'; arms: td3, "),
         ({"part": "search", "steps": 4_999}, "steps must be at least 5000"),
@@ -93,6 +94,22 @@ def test_the_cells_are_tasks_by_blocks_of_seeds():
 def test_wrong_cells_are_refused(wrong, message):
     with pytest.raises(ValueError, match=message):
         make_cells(**wrong)
+
+
+def test_the_small_part_is_the_search_with_small_networks():
+    arms = "td3,s1-live-check-tau01,ddpg-mix-2000"
+    (small,) = make_cells("small", tasks=["Hopper"], arms=arms, seeds=(130,))
+    (whole,) = make_cells("search", tasks=["Hopper"], arms=arms, seeds=(130,))
+    assert small.names == whole.names and small.steps == 60_000
+    for own, full in zip(small.members(), whole.members(), strict=True):
+        assert (own.net_arch, own.batch_size, own.learning_starts) == ((64, 64), 64, 5_000)
+        assert (own.algo, own.tau, own.gamma) == (full.algo, full.tau, full.gamma)
+        assert (own.nn.gate, own.nn.mix, own.nn.anchor) == (
+            full.nn.gate,
+            full.nn.mix,
+            full.nn.anchor,
+        )
+    assert [m.nn.refresh_nodes for m in small.members()][1:] == [1_500, 2_000]  # an arm's own wins
 
 
 def test_arms_are_chosen_by_the_beginning_of_their_names():

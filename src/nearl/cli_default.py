@@ -31,8 +31,8 @@ def study_default(
         str,
         typer.Option(
             help="search: choose on seeds from 100 on; long: the same, on other seeds and for "
-            "longer; report: on seeds below; unseen: as the report, on six tasks chosen in "
-            "advance."
+            "longer; small: with small networks, for a CPU; report: on seeds below; unseen: as the "
+            "report, on six tasks chosen in advance."
         ),
     ] = "search",
     out: Annotated[Path, typer.Option(help="Folder of the runs.")] = Path("runs/study-default"),
@@ -50,11 +50,14 @@ def study_default(
             "unseen tasks, td3,nntd3."
         ),
     ] = "",
-    seeds: Annotated[str, typer.Option(help="Default 100-105; long 110-117, reports 0-9.")] = "",
+    seeds: Annotated[
+        str, typer.Option(help="Default 100-105; long 110-117, small 130-137, reports 0-9.")
+    ] = "",
     steps: Annotated[
         int | None,
         typer.Option(
-            help="Default 100,000; long 200,000, the report 1,000,000; unseen tasks have their own."
+            help="Default 100,000; long 200,000, small 60,000, the report 1,000,000; unseen tasks "
+            "have their own."
         ),
     ] = None,
     block: Block = None,

@@ -17,7 +17,16 @@ from nearl.studies.population_results import read
 from nearl.studies.unseen_tasks import UNSEEN, Plan, missing_package, plan_of
 
 FRESH = 100  # seeds from here on choose, those below report
-CHOOSING = ("search", "long")  # parts
+CHOOSING = ("search", "long", "small")  # parts
+SMALL: dict[str, Any] = {  # an hour of a CPU's core for 40 agents
+    "policy_kwargs": {"net_arch": [64, 64]},
+    "batch_size": 64,
+    "learning_starts": 5_000,
+    "buffer_size": 100_000,
+    "refresh_every": 500,
+    "refresh_nodes": 1_500,
+    "graph_size": 20_000,
+}
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -29,6 +38,7 @@ class Part:
     steps: int = 1_000_000
     eval_every: int = 10_000
     eval_episodes: int = 5
+    changes: tuple[tuple[str, Any], ...] = ()  # of the presets' settings, in all arms
     usual: str = ""  # arms unless others are asked for, as ``chosen`` takes them
     plans: tuple[Plan, ...] = ()  # the only tasks, where there are some
 
@@ -37,12 +47,22 @@ class Part:
         if self.plans:
             return plan_of(task)
         env_id = task if "-v" in task else f"{task}-v4"
-        return Plan(env_id=env_id, steps=self.steps, eval_every=self.eval_every)
+        return Plan(
+            env_id=env_id, steps=self.steps, eval_every=self.eval_every, changes=self.changes
+        )
 
 
 PARTS = {
     "search": Part(arms=SEARCH, seeds=tuple(range(100, 106)), steps=100_000, eval_every=5_000),
     "long": Part(arms=SEARCH, seeds=tuple(range(110, 118)), steps=200_000),
+    "small": Part(
+        arms=SEARCH,
+        seeds=tuple(range(130, 138)),
+        steps=60_000,
+        eval_every=5_000,
+        eval_episodes=3,
+        changes=tuple(SMALL.items()),
+    ),
     "report": Part(arms=REPORT, seeds=tuple(range(10))),
     "unseen": Part(arms=REPORT, seeds=tuple(range(10)), usual="td3,nntd3", plans=UNSEEN),
 }

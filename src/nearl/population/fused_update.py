@@ -63,6 +63,8 @@ class FusedUpdate:
         self._rates = torch.tensor([m.learning_rate for m in members], device=device)
         self._twin = learner.settings.twin.to(torch.int32)
         self._aside, self._augmenting = Aside(device), Aside(device)
+        # Kernels that do not wait for each other: together they fill a GPU better.
+        self._valuing, self._weighing = Aside(device), Aside(device)
         self._actor_pace, self._critic_pace = (
             Pace(
                 torch.zeros(count, dtype=torch.int32, device=device),
@@ -98,10 +100,16 @@ class FusedUpdate:
         if learner.draws.mixing is not None:  # it is mixed rows that are learned from
             self._join_augmented(early)
             rows = augmented
+        with self._valuing.work():
+            self._hidden(learner.critic.fixed, rows.obs, self._critic, act=rows.act)
         self._follow_targets(rows)
-        self._hidden(learner.critic.fixed, rows.obs, self._critic, act=rows.act)
+        self._valuing.join()
         self._join_augmented(early)
+        if tau is not None:
+            with self._valuing.work():
+                self._act(augmented.obs)
         self._update_critics(augmented, tau)
+        self._valuing.join()
         if tau is not None:
             self._update_actors(augmented, tau)
         if module is not None:
@@ -157,12 +165,15 @@ class FusedUpdate:
 
     # -- actors ----------------------------------------------------------------------------------
 
+    def _act(self, obs: Tensor) -> None:
+        """What the actors do now, which the critics' update does not change."""
+        layers = self.learner.actor.fixed
+        hidden = self._hidden(layers, obs, self._actor)
+        dense(hidden, layers[-1], self._means, epilogue="tanh", precision=self.precision)
+
     def _update_actors(self, batch: AugmentedBatch, tau: Tensor) -> None:
-        """Actors that are due, and their targets."""
-        learner, layers = self.learner, self.learner.actor.fixed
-        hidden = self._hidden(layers, batch.obs, self._actor)
-        means = self._means
-        dense(hidden, layers[-1], means, epilogue="tanh", precision=self.precision)
+        """Actors that are due, after what they do is known, and their targets."""
+        learner, means = self.learner, self._means
         self._judge(batch.obs)
         module, other, shares = learner.module, None, None
         if module is None or not module.phase.actor:
@@ -220,7 +231,8 @@ class FusedUpdate:
         """Gradients ``flat (P, n)`` of the actors from those at their output layers."""
         stack, precision = self.learner.actor, self.precision
         gradient, back, hidden = stack.laid_out(flat), self._actor_back, self._actor
-        weight_gradient(hidden[-1], self._means_back, gradient[-1], precision=precision)
+        with self._weighing.work():
+            weight_gradient(hidden[-1], self._means_back, gradient[-1], precision=precision)
         weight = stack.fixed[-1].weight
         input_gradient(self._means_back, weight, hidden[-1], back[-1], precision=precision)
         self._backward(stack.fixed, gradient, obs, hidden, back)
@@ -265,11 +277,13 @@ class FusedUpdate:
         """Gradients of the hidden layers, where the last one's is in ``back[-1]``."""
         precision = self.precision
         for i in range(len(hidden) - 1, 0, -1):
-            weight_gradient(hidden[i - 1], back[i], gradient[i], precision=precision)
+            with self._weighing.work():
+                weight_gradient(hidden[i - 1], back[i], gradient[i], precision=precision)
             weight = layers[i].weight
             input_gradient(back[i], weight, hidden[i - 1], back[i - 1], precision=precision)
         heads = len(back[0]) // len(obs)
         weight_gradient(obs, back[0], gradient[0], second=act, heads=heads, precision=precision)
+        self._weighing.join()
 
     def _step(
         self,

@@ -18,7 +18,7 @@ from nearl.studies.unseen_tasks import UNSEEN, Plan, missing_package, plan_of
 
 FRESH = 100  # seeds from here on choose, those below report
 CHOOSING = ("search", "long", "small")  # parts
-SMALL: dict[str, Any] = {  # an hour of a CPU's core for 40 agents
+SMALL: dict[str, Any] = {  # half an hour on a core of a CPU for 40 agents
     "policy_kwargs": {"net_arch": [64, 64]},
     "batch_size": 64,
     "learning_starts": 5_000,

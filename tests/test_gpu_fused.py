@@ -191,7 +191,7 @@ def test_errors_and_the_critics_output_layer(batch, depth, heads):
         after = values(hidden[1].double(), *(v.double() for v in stacks[1][1]))
         goals = td_targets(reward.double(), terminated, discount, pessimistic_values(after, twin))
     leaves = [v.double().requires_grad_() for v in (hidden[0], *stacks[0][1])]
-    loss = critic_losses(values(*leaves), goals).sum()
+    loss = critic_losses(values(*leaves), goals, twin).sum()
     dx, *parameters = torch.autograd.grad(loss, leaves)
     assert_near(targets, goals, "ieee")
     assert_near(dh, dx * (hidden[0] > 0), "ieee")
@@ -222,13 +222,13 @@ def test_adam_is_torchs_and_moves_targets(width):
         for i in range(1, 13):
             clock.fill_(100 + i)
             gradient = randn(4, width) * 10.0 ** float(torch.randint(-6, 3, ()))
-            tick(clock, 100, delay, rate, steps, pace, every=every)
+            tick(clock, 100, delay, rate, steps, pace, batch=32, every=every)
             move = i % 4 != 0
             options = {"target": target, "tau": tau} if move else {}
             adam(flat, gradient, first, second, pace, every=every, **options)
             for p, (row, twin) in enumerate(zip(rows, twins, strict=True)):
                 due = i % delays[p] == 0
-                assert bool(pace.due[p]) == due
+                assert pace.due[p] == 32 * due
                 if due or every:
                     row.grad = gradient[p].clone()
                     twin.step()
@@ -241,6 +241,33 @@ def test_adam_is_torchs_and_moves_targets(width):
         torch.testing.assert_close(
             second[0], twins[0].state[rows[0]]["exp_avg_sq"], atol=0, rtol=1e-4
         )
+
+
+def test_networks_without_rows_are_left_alone():
+    from nearl.population.fused_adam import Pace, adam
+    from nearl.population.fused_gradients import input_gradient, weight_gradient
+    from nearl.population.fused_values import Critic, output_gradient
+
+    stack, layer = one_layer(2, 2, 40, 70)
+    rows = torch.tensor([33, 0, 33, 33], dtype=torch.int32, device=DEVICE)
+    x, dy, hidden = randn(2, 33, 40), randn(4, 33, 70), randn(4, 33, 40)
+    found = []
+    for given in (None, rows):
+        dx, flat, out = (torch.full_like(like, 7.0) for like in (hidden, stack.flat, stack.flat))
+        input_gradient(dy, layer.weight, hidden, dx, rows=given)
+        weight_gradient(x, dy, stack.laid_out(flat)[0], heads=2, rows=given)
+        critic = Critic(dy, Stack(2, (70, 1), heads=2, device=DEVICE).fixed[0])
+        dh, end = torch.full_like(dy, 7.0), Stack(2, (70, 1), heads=2, device=DEVICE)
+        output_gradient(critic, dy[..., 0].contiguous(), dh, end.fixed[0], rows=given)
+        ones = torch.ones(2, device=DEVICE)
+        first, second = torch.zeros(2, *out.shape, device=DEVICE)
+        pace = Pace(ones.int(), ones, ones)
+        adam(out, flat, first, second, pace, every=True, rows=given)
+        heads = flat.view(4, -1), end.flat.view(4, -1), out.view(4, -1)
+        found.append([dx, dh, *heads])
+    for (plain, some), untouched in zip(zip(*found, strict=True), (7, 7, 7, 0, 7), strict=True):
+        assert torch.equal(plain[rows > 0], some[rows > 0])
+        assert (some[1] == untouched).all() and (plain[1] != untouched).any()
 
 
 # -- the update ----------------------------------------------------------------------------------

@@ -351,6 +351,16 @@ def test_actors_that_are_not_due_stay_as_they_are():
     assert learner.critic_adam.steps.tolist() == [1] * 5
 
 
+def test_a_second_critic_of_ddpg_is_not_trained():
+    learner = Learner(MIXED, 3, 2)
+    fill(learner, 30, [m.seed for m in MIXED])
+    old = learner.critic.flat.clone()
+    for _ in range(3):
+        learner.update(actor=True)
+    moved = (learner.critic.flat != old).view(len(MIXED), 2, -1).any(2)
+    assert moved.tolist() == [[True, m.twin] for m in MIXED]
+
+
 @pytest.mark.parametrize("algo", ["td3", "ddpg"])
 def test_an_update_is_sb3s_on_the_same_batch(algo):
     """Two updates by SB3's networks, torch's Adam and the losses as they are written."""

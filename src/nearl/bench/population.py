@@ -52,8 +52,8 @@ def run(
     for size in sizes:
         plain = trained(members("td3", size, WARM), steps, device, evaluate=evaluate)
         rows: dict[str, list[float]] = {"step": [], "batch": []}
-        graphs: list[float] = []
-        some = max(100, steps // 25) if gpu else max(20, steps // 5)
+        refreshed: dict[str, list[float]] = {"residual": [], "mix": []}
+        some = max(100, steps // 10) if gpu else max(20, steps // 5)
         for moment in moments(size, stored, device):
             many = moment.rows.shape[1]
             base = trained(members("td3", size, many), some, device, moment=moment)
@@ -61,10 +61,12 @@ def run(
                 with_module = members("nntd3", size, many, refresh=refresh)
                 ratios.append(trained(with_module, some, device, moment=moment) / base)
             period = {} if refresh_every is None else {"refresh_every": refresh_every}
-            with_graph = members("nntd3", size, many, preset="residual", **period)
-            every = with_graph[0].nn.refresh_every
-            whole = -(-some // every) * every  # as many refreshes as in the long run
-            graphs.append(trained(with_graph, whole, device, moment=moment) / base)
+            for form, ratios in refreshed.items():
+                with_form = members("nntd3", size, many, preset="residual", form=form, **period)
+                every = with_form[0].nn.refresh_every
+                # As many refreshes as in the long run; the first two compile kernels.
+                whole, first = -(-2 * some // every) * every, every if gpu else 0
+                ratios.append(trained(with_form, whole, device, moment=moment, warm=first) / base)
         flops = size * update_flops()
         runs.append(
             {
@@ -74,7 +76,8 @@ def run(
                 "ratio": size / plain / peer,
                 "nn_step_ratio": max(rows["step"]),
                 "nn_batch_ratio": max(rows["batch"]),
-                "nn_residual_ratio": max(graphs),
+                "nn_residual_ratio": max(refreshed["residual"]),
+                "nn_mix_ratio": max(refreshed["mix"]),
                 "us_per_step": 1e6 * plain,
                 "floor_matrix_us": 1e6 * flops / rate,
                 "floor_physics_us": 1e6 * physics(size),
@@ -91,11 +94,16 @@ def run(
 
 
 def members(
-    algo: str, size: int, warm_up: int, *, preset: str = "paper", **nn: Any
+    algo: str, size: int, warm_up: int, *, preset: str = "paper", form: str = "", **nn: Any
 ) -> list[MemberSettings]:
-    """The preset's settings, the module on for as long as it takes."""
+    """The preset's settings, the module on for as long as it takes.
+
+    With the ``form`` "mix" the module is what NNDDPG has by default.
+    """
     first = settings_from_preset(algo, preset, ENV)
-    if nn:
+    if form == "mix":
+        first = replace(first, nn=settings_from_preset("nnddpg", "default", ENV).nn)
+    if nn or form:
         first = replace(first, nn=SoftNNConfig.of(first.nn, cutoff=None, **nn))
     first = replace(first, learning_starts=warm_up, buffer_size=100_000)
     return [replace(first, seed=seed) for seed in range(size)]
@@ -137,10 +145,11 @@ def trained(
     *,
     evaluate: bool = False,
     moment: Moment | None = None,
+    warm: int = 0,
 ) -> float:
-    """Seconds per step after the warm-up, in which graphs are captured as well."""
+    """Seconds per step after the warm-up, in which graphs are captured, and ``warm`` steps more."""
     begin = of[0].learning_starts + (50 if device == "cuda" else 2)
-    before = of[0].learning_starts + (200 if device == "cuda" else 4)
+    before = of[0].learning_starts + (200 if device == "cuda" else 4) + warm
     population = Population(
         ENV,
         of,
@@ -247,7 +256,7 @@ def _wait(device: str) -> None:
 def rows(result: dict[str, Any]) -> Table:
     table = Table(title=f"populations on {result['env']}, {result['device']}")
     names = ("members", "agent steps/s", "SB3 TD3", "ratio", "us/step", "matrix floor", "physics")
-    for name in (*names, "NN per step", "NN per batch", "residual"):
+    for name in (*names, "NN per step", "NN per batch", "residual", "mixing"):
         table.add_column(name, justify="right")
     for row in result["runs"]:
         table.add_row(
@@ -261,5 +270,6 @@ def rows(result: dict[str, Any]) -> Table:
             f"{row['nn_step_ratio']:.2f}x",
             f"{row['nn_batch_ratio']:.2f}x",
             f"{row['nn_residual_ratio']:.2f}x",
+            f"{row['nn_mix_ratio']:.2f}x",
         )
     return table

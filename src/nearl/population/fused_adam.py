@@ -19,7 +19,7 @@ from nearl.population.fused import block_of
 class Pace(NamedTuple):
     """What one step of every member depends on, found once per update, all ``(P,)``."""
 
-    due: Tensor  # int32: whether the actor's step is taken and targets move
+    due: Tensor  # int32: the batch where the actor's step is taken and targets move, else 0
     size: Tensor  # learning rate, corrected for the first mean
     root: Tensor  # of the second mean's correction
 
@@ -32,12 +32,13 @@ def tick(
     steps: Tensor,
     pace: Pace,
     *,
+    batch: int,
     every: bool,
 ) -> None:
     """Count a step of the members that are due at ``clock``, or of ``every`` one; set ``pace``."""
     members = len(rates)
     _tick[(1,)](
-        clock, delay, rates, steps, pace.due, pace.size, pace.root, learning_starts, members,
+        clock, delay, rates, steps, pace.due, pace.size, pace.root, learning_starts, members, batch,
         EVERY=every, PADDED=block_of(members),
         LOG_BETA1=math.log(BETAS[0]), LOG_BETA2=math.log(BETAS[1]), num_warps=1,
     )  # fmt: skip
@@ -45,7 +46,7 @@ def tick(
 
 @triton.jit
 def _tick(  # type: ignore[no-untyped-def]
-    clock, delay, rates, steps, due, size, root, starts, members,
+    clock, delay, rates, steps, due, size, root, starts, members, batch,
     EVERY: tl.constexpr, PADDED: tl.constexpr,
     LOG_BETA1: tl.constexpr, LOG_BETA2: tl.constexpr,
 ):  # fmt: skip
@@ -53,7 +54,7 @@ def _tick(  # type: ignore[no-untyped-def]
     inside = p < members
     updates = tl.load(clock) - starts
     now = (updates % tl.load(delay + p, mask=inside, other=1)) == 0
-    tl.store(due + p, now.to(tl.int32), mask=inside)
+    tl.store(due + p, now.to(tl.int32) * batch, mask=inside)
     count = tl.load(steps + p, mask=inside, other=1.0)
     count += 1.0 if EVERY else now.to(tl.float32)
     tl.store(steps + p, count, mask=inside)
@@ -77,22 +78,26 @@ def adam(
     every: bool,
     term: Tensor | None = None,
     shares: tuple[Tensor, Tensor] | None = None,
+    rows: Tensor | None = None,
 ) -> None:
     """One step of Adam on ``flat (P, n)``, of members that are due or of ``every`` one.
 
     A ``target`` of members that are due then moves towards the result by ``tau (P, 1)``. With a
-    ``term``, its gradient is ``combined`` with the other in ``shares``.
+    ``term``, its gradient is ``combined`` with the other in ``shares``. With ``rows (M,)``, a
+    number for each of M / P equal parts of a member's parameters, parts whose number is 0 stay.
     """
-    members, width = flat.shape
+    networks = len(flat) if rows is None else len(rows)
+    heads, width = networks // len(flat), flat.numel() // networks
     for x in (flat, gradient, first, second, target, term):
         assert x is None or (x.shape == flat.shape and x.is_contiguous())
     assert (target is None) == (tau is None) and (tau is None or tau.is_contiguous())
     base_share, term_share = shares or (pace.size, pace.size)
     block = 1024
-    _adam[(triton.cdiv(width, block), members)](
+    _adam[(triton.cdiv(width, block), networks)](
         flat, gradient, first, second, flat if target is None else target,
         pace.due, pace.size, pace.root, pace.size if tau is None else tau, width,
         gradient if term is None else term, base_share, term_share,
+        pace.due if rows is None else rows, HEADS=heads, LIMITED=rows is not None,
         EVERY=every, MOVE=target is not None, TERM=term is not None, BLOCK=block,
         KEEP1=1.0 - BETAS[0], KEEP2=1.0 - BETAS[1], EPS=EPS, num_warps=4,
     )  # fmt: skip
@@ -101,18 +106,22 @@ def adam(
 @triton.jit
 def _adam(  # type: ignore[no-untyped-def]
     flat, gradient, first, second, target, due, size, root, tau, width,
-    term, base_share, term_share,
+    term, base_share, term_share, rows, HEADS: tl.constexpr, LIMITED: tl.constexpr,
     EVERY: tl.constexpr, MOVE: tl.constexpr, TERM: tl.constexpr, BLOCK: tl.constexpr,
     KEEP1: tl.constexpr, KEEP2: tl.constexpr, EPS: tl.constexpr,
 ):  # fmt: skip
-    p = tl.program_id(1).to(tl.int64)
+    m = tl.program_id(1).to(tl.int64)
+    p = m // HEADS
     now = tl.load(due + p) != 0
+    if LIMITED:  # noqa: SIM102 (one is known when it is compiled)
+        if tl.load(rows + m) == 0:
+            return
     if not EVERY:  # noqa: SIM102 (one is known when it is compiled)
         if now == 0:
             return
     at = tl.program_id(0) * BLOCK + tl.arange(0, BLOCK)
     inside = at < width
-    place = p * width + at
+    place = m * width + at
     g = tl.load(gradient + place, mask=inside, other=0.0)
     if TERM:
         part = tl.load(term_share + p)

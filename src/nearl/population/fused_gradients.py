@@ -22,10 +22,11 @@ def input_gradient(
     *,
     gate: Gate = "relu",
     precision: Precision = "tf32",
+    rows: Tensor | None = None,
 ) -> Tensor:
     """``dx (M, B, K) = dy W^T`` times the derivative of what gave the layer's input ``x``.
 
-    ``weight (M, K, N)`` may be some rows of a layer's.
+    ``weight (M, K, N)`` may be some rows of a layer's; ``rows`` is as in ``dense``.
     """
     networks, batch, columns = dx.shape
     depth = dy.shape[2]
@@ -35,8 +36,8 @@ def input_gradient(
     tile = tile_for("input", batch, columns, depth, precision)
     grid = (triton.cdiv(batch, tile.rows) * triton.cdiv(columns, tile.columns), networks)
     _input_gradient[grid](
-        dy, weight, x, dx, weight.stride(0),
-        B=batch, K=columns, N=depth, GATE=gate, PRECISION=precision,
+        dy, weight, x, dx, dx if rows is None else rows, weight.stride(0),
+        B=batch, K=columns, N=depth, GATE=gate, PRECISION=precision, LIMITED=rows is not None,
         BM=tile.rows, BN=tile.columns, BK=tile.depth, num_warps=tile.warps, num_stages=tile.stages,
     )  # fmt: skip
     return dx
@@ -44,12 +45,16 @@ def input_gradient(
 
 @triton.jit
 def _input_gradient(  # type: ignore[no-untyped-def]
-    dy, weight, x, dx, weight_member,
+    dy, weight, x, dx, rows, weight_member,
     B: tl.constexpr, K: tl.constexpr, N: tl.constexpr, GATE: tl.constexpr,
-    PRECISION: tl.constexpr, BM: tl.constexpr, BN: tl.constexpr, BK: tl.constexpr,
+    PRECISION: tl.constexpr, LIMITED: tl.constexpr,
+    BM: tl.constexpr, BN: tl.constexpr, BK: tl.constexpr,
 ):  # fmt: skip
     tiles: tl.constexpr = (K + BN - 1) // BN
     m = tl.program_id(1).to(tl.int64)
+    if LIMITED:  # noqa: SIM102 (one is known when it is compiled)
+        if (tl.program_id(0) // tiles) * BM >= tl.load(rows + m):
+            return
     row = (tl.program_id(0) // tiles) * BM + tl.arange(0, BM)  # of the batch
     col = (tl.program_id(0) % tiles) * BN + tl.arange(0, BN)  # of the input
     dy += m * (B * N)
@@ -87,41 +92,46 @@ def weight_gradient(
     second: Tensor | None = None,
     heads: int = 1,
     precision: Precision = "tf32",
+    rows: Tensor | None = None,
 ) -> None:
     """Write ``x^T dy (M, K, N)`` and the sums of ``dy (M, B, N)`` into a gradient's ``layer``.
 
     Network m has the input ``x[m // heads]``, with ``second``'s columns last, as in ``dense``.
+    Nothing is written of networks whose ``rows (M,)`` are 0; of all others all rows count.
     """
     networks, batch, columns = dy.shape
     first = x.shape[2]
-    rows = first + (0 if second is None else second.shape[2])
-    assert layer.weight.shape == (networks, rows, columns) and dy.is_contiguous()
+    inputs = first + (0 if second is None else second.shape[2])
+    assert layer.weight.shape == (networks, inputs, columns) and dy.is_contiguous()
     assert x.shape[:2] == (networks // heads, batch) and x.stride(2) == 1
     other = x if second is None else second
     assert other.shape[:2] == x.shape[:2] and other.stride(2) == 1
-    tile = tile_for("weight", rows, columns, batch, precision)
-    across, down = triton.cdiv(columns, tile.columns), triton.cdiv(rows, tile.rows)
+    tile = tile_for("weight", inputs, columns, batch, precision)
+    across, down = triton.cdiv(columns, tile.columns), triton.cdiv(inputs, tile.rows)
     grid = (across * (down if down == 1 else down + 1), networks)
     _weight_gradient[grid](
-        x, other, dy, layer.weight, layer.bias,
+        x, other, dy, layer.weight, layer.bias, dy if rows is None else rows,
         x.stride(0), other.stride(0), layer.weight.stride(0), layer.bias.stride(0),
-        B=batch, FIRST=first, K=rows, N=columns, X_ROW=x.stride(1), OTHER_ROW=other.stride(1),
-        HEADS=heads, PRECISION=precision,
+        B=batch, FIRST=first, K=inputs, N=columns, X_ROW=x.stride(1), OTHER_ROW=other.stride(1),
+        HEADS=heads, PRECISION=precision, LIMITED=rows is not None,
         BM=tile.rows, BN=tile.columns, BK=tile.depth, num_warps=tile.warps, num_stages=tile.stages,
     )  # fmt: skip
 
 
 @triton.jit
 def _weight_gradient(  # type: ignore[no-untyped-def]
-    x, other, dy, weight, bias, x_member, other_member, weight_member, bias_member,
+    x, other, dy, weight, bias, rows, x_member, other_member, weight_member, bias_member,
     B: tl.constexpr, FIRST: tl.constexpr, K: tl.constexpr, N: tl.constexpr,
     X_ROW: tl.constexpr, OTHER_ROW: tl.constexpr, HEADS: tl.constexpr, PRECISION: tl.constexpr,
-    BM: tl.constexpr, BN: tl.constexpr, BK: tl.constexpr,
+    LIMITED: tl.constexpr, BM: tl.constexpr, BN: tl.constexpr, BK: tl.constexpr,
 ):  # fmt: skip
     """One tile of one network; the bias is up to another row of tiles where there are several."""
     across: tl.constexpr = (N + BN - 1) // BN
     down: tl.constexpr = (K + BM - 1) // BM
     m = tl.program_id(1).to(tl.int64)
+    if LIMITED:  # noqa: SIM102 (one is known when it is compiled)
+        if tl.load(rows + m) == 0:
+            return
     block = tl.program_id(0) // across
     n = (tl.program_id(0) % across) * BN + tl.arange(0, BN)
     dy += m * (B * N)

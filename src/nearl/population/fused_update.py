@@ -6,7 +6,6 @@ learner's own update would but for rounding. Import this module only where there
 
 from __future__ import annotations
 
-from collections.abc import Sequence
 from typing import TYPE_CHECKING
 
 import torch
@@ -18,8 +17,9 @@ from nearl.population.fused import Precision, dense
 from nearl.population.fused_adam import Pace, adam, tick
 from nearl.population.fused_gradients import input_gradient, weight_gradient
 from nearl.population.fused_sample import sample
+from nearl.population.fused_stacks import hidden_gradients, hidden_layers
 from nearl.population.fused_values import Critic, output_gradient, value_gradients
-from nearl.population.networks import Layer, Stack
+from nearl.population.networks import Stack
 from nearl.population.targets import combined
 from nearl.soft_update import AugmentedBatch
 
@@ -63,6 +63,12 @@ class FusedUpdate:
         self._rates = torch.tensor([m.learning_rate for m in members], device=device)
         self._twin = learner.settings.twin.to(torch.int32)
         self._aside, self._augmenting = Aside(device), Aside(device)
+        # What no one needs is left out: a second critic of DDPG, actors that are not due while
+        # others are. (M,) and (P,) rows of the batch; None where everything is needed.
+        self._used: Tensor | None = None
+        if learner.critics > 1 and not all(m.twin for m in members):
+            heads = [m.twin or head == 0 for m in members for head in range(learner.critics)]
+            self._used = batch * torch.tensor(heads, dtype=torch.int32, device=device)
         # Kernels that do not wait for each other: together they fill a GPU better.
         self._valuing, self._weighing = Aside(device), Aside(device)
         self._actor_pace, self._critic_pace = (
@@ -73,6 +79,7 @@ class FusedUpdate:
             )
             for _ in range(2)
         )
+        self._due = self._actor_pace.due if len(learner.delays) > 1 else None
 
     @property
     def precision(self) -> Precision:
@@ -93,15 +100,17 @@ class FusedUpdate:
         with self._augmenting.work():
             if not early:
                 augmented = learner._augmented(batch)
+            self._tick(learner.critic_adam.steps, self._critic_pace, every=True)
             if actor:
                 tau = learner.settings.tau
                 tau = (tau if module is None else module.tau(tau)).contiguous()  # (P, 1)
+                self._tick(learner.actor_adam.steps, self._actor_pace, every=False)
         rows: Transitions | AugmentedBatch = batch
         if learner.draws.mixing is not None:  # it is mixed rows that are learned from
             self._join_augmented(early)
             rows = augmented
         with self._valuing.work():
-            self._hidden(learner.critic.fixed, rows.obs, self._critic, act=rows.act)
+            self._judged(learner.critic, rows.obs, rows.act, self._critic)
         self._follow_targets(rows)
         self._valuing.join()
         self._join_augmented(early)
@@ -128,17 +137,21 @@ class FusedUpdate:
         learner, settings = self.learner, self.learner.settings
         noise = learner.draws.target_noise.at(learner.clock)  # (P, B, act)
         layers = learner.actor_target.fixed
-        hidden = self._hidden(layers, batch.next_obs, self._actor)
+        precision = self.precision
+        hidden = hidden_layers(layers, batch.next_obs, self._actor, precision=precision)
         dense(
             hidden,
             layers[-1],
             self._next_act,
             epilogue="smooth",
             extra=(noise, settings.target_std, settings.target_clip),
-            precision=self.precision,
+            precision=precision,
         )
-        layers = learner.critic_target.fixed
-        self._hidden(layers, batch.next_obs, self._critic_target, act=self._next_act)
+        self._judged(learner.critic_target, batch.next_obs, self._next_act, self._critic_target)
+
+    def _judged(self, stack: Stack, obs: Tensor, act: Tensor, out: list[Tensor]) -> None:
+        """The hidden layers of the critics in use."""
+        hidden_layers(stack.fixed, obs, out, act=act, rows=self._used, precision=self.precision)
 
     def _update_critics(self, batch: AugmentedBatch, tau: Tensor | None) -> None:
         """Critics, whose hidden layers are known, and the targets of those whose actors are due."""
@@ -159,17 +172,27 @@ class FusedUpdate:
             self.targets,
         )
         back = self._critic_back
-        output_gradient(critic, self._values_back, back[-1], gradient[-1])
-        self._backward(stack.fixed, gradient, batch.obs, self._critic, back, act=batch.act)
+        output_gradient(critic, self._values_back, back[-1], gradient[-1], rows=self._used)
+        hidden_gradients(
+            stack.fixed,
+            gradient,
+            batch.obs,
+            self._critic,
+            back,
+            aside=self._weighing,
+            act=batch.act,
+            rows=self._used,
+            precision=self.precision,
+        )
         self._step(stack, self._critic_gradient, self._critic_pace, tau)
 
     # -- actors ----------------------------------------------------------------------------------
 
     def _act(self, obs: Tensor) -> None:
         """What the actors do now, which the critics' update does not change."""
-        layers = self.learner.actor.fixed
-        hidden = self._hidden(layers, obs, self._actor)
-        dense(hidden, layers[-1], self._means, epilogue="tanh", precision=self.precision)
+        layers, rows, precision = self.learner.actor.fixed, self._due, self.precision
+        x = hidden_layers(layers, obs, self._actor, rows=rows, precision=precision)
+        dense(x, layers[-1], self._means, epilogue="tanh", rows=rows, precision=precision)
 
     def _update_actors(self, batch: AugmentedBatch, tau: Tensor) -> None:
         """Actors that are due, after what they do is known, and their targets."""
@@ -201,10 +224,12 @@ class FusedUpdate:
     def _judge(self, obs: Tensor) -> None:
         """What minus the first critics' mean values leave at the actors' output layers."""
         judges, last = self._judges, self._judges[-1].weight  # (P, K, 1)
-        count, precision = len(self._means), self.precision
+        count, precision, rows = len(self._means), self.precision, self._due
         hidden = [buffer[:count] for buffer in self._critic]
         back = [buffer[:count] for buffer in self._critic_back]
-        self._hidden(judges[:-1], obs, hidden[:-1], act=self._means)
+        hidden_layers(
+            judges[:-1], obs, hidden[:-1], act=self._means, rows=rows, precision=precision
+        )
         first = len(hidden) == 1
         dense(
             obs if first else hidden[-2],
@@ -214,10 +239,12 @@ class FusedUpdate:
             epilogue="gate",
             extra=(last,),
             precision=precision,
+            rows=rows,
         )
         for i in range(len(hidden) - 1, 0, -1):
             weight = judges[i].weight
-            input_gradient(back[i], weight, hidden[i - 1], back[i - 1], precision=precision)
+            at = hidden[i - 1], back[i - 1]
+            input_gradient(back[i], weight, *at, precision=precision, rows=rows)
         input_gradient(
             back[0],
             judges[0].weight[:, self._obs_dim :],
@@ -225,65 +252,43 @@ class FusedUpdate:
             self._means_back,
             gate="tanh",
             precision=precision,
+            rows=rows,
         )
 
     def _actor_backward(self, obs: Tensor, flat: Tensor) -> Tensor:
         """Gradients ``flat (P, n)`` of the actors from those at their output layers."""
-        stack, precision = self.learner.actor, self.precision
+        stack, precision, rows = self.learner.actor, self.precision, self._due
         gradient, back, hidden = stack.laid_out(flat), self._actor_back, self._actor
+        dy, weight = self._means_back, stack.fixed[-1].weight
         with self._weighing.work():
-            weight_gradient(hidden[-1], self._means_back, gradient[-1], precision=precision)
-        weight = stack.fixed[-1].weight
-        input_gradient(self._means_back, weight, hidden[-1], back[-1], precision=precision)
-        self._backward(stack.fixed, gradient, obs, hidden, back)
+            weight_gradient(hidden[-1], dy, gradient[-1], precision=precision, rows=rows)
+        input_gradient(dy, weight, hidden[-1], back[-1], precision=precision, rows=rows)
+        hidden_gradients(
+            stack.fixed,
+            gradient,
+            obs,
+            hidden,
+            back,
+            aside=self._weighing,
+            rows=rows,
+            precision=precision,
+        )
         return flat
 
-    # -- stacks ----------------------------------------------------------------------------------
+    # -- steps -----------------------------------------------------------------------------------
 
-    def _hidden(
-        self,
-        layers: Sequence[Layer],
-        obs: Tensor,
-        out: Sequence[Tensor],
-        *,
-        act: Tensor | None = None,
-    ) -> Tensor:
-        """The hidden layers that ``out`` has room for, of pairs where ``act`` is given."""
-        x, second = obs, act
-        for layer, buffer in zip(layers, out, strict=False):
-            heads = len(buffer) // len(x)
-            x = dense(
-                x,
-                layer,
-                buffer,
-                second=second,
-                heads=heads,
-                epilogue="relu",
-                precision=self.precision,
-            )
-            second = None
-        return x
-
-    def _backward(
-        self,
-        layers: Sequence[Layer],
-        gradient: Sequence[Layer],
-        obs: Tensor,
-        hidden: Sequence[Tensor],
-        back: Sequence[Tensor],
-        *,
-        act: Tensor | None = None,
-    ) -> None:
-        """Gradients of the hidden layers, where the last one's is in ``back[-1]``."""
-        precision = self.precision
-        for i in range(len(hidden) - 1, 0, -1):
-            with self._weighing.work():
-                weight_gradient(hidden[i - 1], back[i], gradient[i], precision=precision)
-            weight = layers[i].weight
-            input_gradient(back[i], weight, hidden[i - 1], back[i - 1], precision=precision)
-        heads = len(back[0]) // len(obs)
-        weight_gradient(obs, back[0], gradient[0], second=act, heads=heads, precision=precision)
-        self._weighing.join()
+    def _tick(self, steps: Tensor, pace: Pace, *, every: bool) -> None:
+        learner = self.learner
+        tick(
+            learner.clock,
+            learner.learning_starts,
+            learner.settings.delay,
+            self._rates,
+            steps,
+            pace,
+            batch=learner.batch_size,
+            every=every,
+        )
 
     def _step(
         self,
@@ -300,15 +305,6 @@ class FusedUpdate:
         every = stack is learner.critic
         state = learner.critic_adam if every else learner.actor_adam
         target = learner.critic_target if every else learner.actor_target
-        tick(
-            learner.clock,
-            learner.learning_starts,
-            learner.settings.delay,
-            self._rates,
-            state.steps,
-            pace,
-            every=every,
-        )
         adam(
             stack.flat,
             gradients,
@@ -320,4 +316,5 @@ class FusedUpdate:
             every=every,
             term=term,
             shares=shares,
+            rows=self._used if every else None,
         )

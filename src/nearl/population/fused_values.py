@@ -35,7 +35,7 @@ def value_gradients(
     """The TD ``targets (P, B)``, and ``dy (M, B)``: what their mean squared errors leave at values.
 
     ``reward``, ``terminated`` (bool) and ``discount`` are ``(P, B)``, strided as they like; where
-    ``twin (P, 1)`` is false the first critic's target alone counts.
+    ``twin (P, 1)`` is false the first critic alone counts, as target and in errors.
     """
     networks, batch, depth = critic.hidden.shape
     members = len(reward)
@@ -96,49 +96,63 @@ def _value_gradients(  # type: ignore[no-untyped-def]
         row, B, K, ROWS, BK,
     )  # fmt: skip
     pessimistic = tl.load(twin + p) != 0
-    for head in tl.static_range(1, HEADS):
-        another = _values(
-            target_hidden + (m + head) * (B * K),
-            target_weight + (m + head) * target_weight_member,
-            target_bias + (m + head) * target_bias_member,
-            row, B, K, ROWS, BK,
-        )  # fmt: skip
-        lower = pessimistic & ((another < after) | (another != another))  # NaN counts as least
-        after = tl.where(lower, another, after)
+    if pessimistic:
+        for head in tl.static_range(1, HEADS):
+            another = _values(
+                target_hidden + (m + head) * (B * K),
+                target_weight + (m + head) * target_weight_member,
+                target_bias + (m + head) * target_bias_member,
+                row, B, K, ROWS, BK,
+            )  # fmt: skip
+            lower = (another < after) | (another != another)  # NaN counts as least
+            after = tl.where(lower, another, after)
     r = tl.load(reward + p * reward_member + row * reward_row, mask=inside, other=0.0)
     over = tl.load(terminated + p * terminated_member + row * terminated_row, mask=inside, other=1)
     share = tl.load(discount + p * discount_member + row * discount_row, mask=inside, other=0.0)
     goal = tl.where(over != 0, r, r + share * after)
     tl.store(targets + p * B + row, goal, mask=inside)
     for head in tl.static_range(HEADS):
-        value = _values(
-            hidden + (m + head) * (B * K),
-            weight + (m + head) * weight_member,
-            bias + (m + head) * bias_member,
-            row, B, K, ROWS, BK,
-        )  # fmt: skip
-        tl.store(dy + (m + head) * B + row, (value - goal) * (2.0 / B), mask=inside)
+        error = tl.zeros([ROWS], tl.float32)
+        if (head == 0) | pessimistic:
+            value = _values(
+                hidden + (m + head) * (B * K),
+                weight + (m + head) * weight_member,
+                bias + (m + head) * bias_member,
+                row, B, K, ROWS, BK,
+            )  # fmt: skip
+            error = (value - goal) * (2.0 / B)
+        tl.store(dy + (m + head) * B + row, error, mask=inside)
 
 
-def output_gradient(critic: Critic, dy: Tensor, dh: Tensor, gradient: Layer) -> None:
-    """From ``dy (M, B)`` those of the relu before, ``dh (M, B, K)``, and of the output layer."""
+def output_gradient(
+    critic: Critic, dy: Tensor, dh: Tensor, gradient: Layer, *, rows: Tensor | None = None
+) -> None:
+    """From ``dy (M, B)`` those of the relu before, ``dh (M, B, K)``, and of the output layer.
+
+    Nothing is written of networks whose ``rows (M,)`` are 0.
+    """
     networks, batch, depth = critic.hidden.shape
     assert dh.shape == critic.hidden.shape and dh.is_contiguous() and dy.is_contiguous()
     assert dy.shape == (networks, batch) and gradient.weight.shape == (networks, depth, 1)
     columns = min(64, block_of(depth))
     _output_gradient[(triton.cdiv(depth, columns), networks)](
         critic.hidden, critic.output.weight, dy, dh, gradient.weight, gradient.bias,
+        dy if rows is None else rows,
         critic.output.weight.stride(0), gradient.weight.stride(0), gradient.bias.stride(0),
-        B=batch, K=depth, ROWS=32, BK=columns, num_warps=4,
+        B=batch, K=depth, ROWS=32, BK=columns, LIMITED=rows is not None, num_warps=4,
     )  # fmt: skip
 
 
 @triton.jit
 def _output_gradient(  # type: ignore[no-untyped-def]
-    hidden, weight, dy, dh, dweight, dbias, weight_member, dweight_member, dbias_member,
+    hidden, weight, dy, dh, dweight, dbias, rows, weight_member, dweight_member, dbias_member,
     B: tl.constexpr, K: tl.constexpr, ROWS: tl.constexpr, BK: tl.constexpr,
+    LIMITED: tl.constexpr,
 ):  # fmt: skip
     m = tl.program_id(1).to(tl.int64)
+    if LIMITED:  # noqa: SIM102 (one is known when it is compiled)
+        if tl.load(rows + m) == 0:
+            return
     k = tl.program_id(0) * BK + tl.arange(0, BK)
     w = tl.load(weight + m * weight_member + k, mask=k < K, other=0.0)
     sum = tl.zeros([ROWS, BK], tl.float32)

@@ -203,7 +203,7 @@ class Learner:
 
     def _update_critics(self, batch: AugmentedBatch, targets: Tensor) -> None:
         values = self._values(self.critic, batch.obs, batch.act, train=True)
-        losses = critic_losses(values, targets)  # (P,)
+        losses = critic_losses(values, targets, self.settings.twin)  # (P,)
         self.critic_adam.step(self.critic.gradients(losses.sum()))
 
     def _update_actors(self, batch: AugmentedBatch) -> None:

@@ -33,8 +33,14 @@ def module_of(learner: Learner) -> NeighborModule:
     errors: NeighborModule = NoErrors(learner)
     if has_errors(learner.members):
         errors = soft_of(learner, [errors_alone(config) for config in on])
-    beyond = any(config.uses_graph or config.uses_mix for config in on)
-    return PopulationResidual(learner, on, errors) if beyond else errors
+    if not any(config.uses_graph or config.uses_mix for config in on):
+        return errors
+    kind = PopulationResidual
+    if learner.fuses:
+        from nearl.population.fused_augment import FusedResidual
+
+        kind = FusedResidual
+    return kind(learner, on, errors)
 
 
 def settings_of(members: Sequence[MemberSettings]) -> list[SoftNNConfig]:

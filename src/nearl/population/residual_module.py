@@ -86,6 +86,8 @@ class NoErrors:
 class PopulationResidual:
     """A ``NeighborModule`` that adds residual graphs to ``errors``, another one."""
 
+    mixing_kind: type[PopulationMixing] = PopulationMixing
+
     def __init__(
         self, learner: Learner, configs: Sequence[SoftNNConfig], errors: NeighborModule
     ) -> None:
@@ -104,7 +106,7 @@ class PopulationResidual:
                 keys = self.groups[-1].keys
             if own[0].uses_mix:
                 self.partners.append(PartnerGroup(learner, who, own, keys=keys))
-        self._mixing = PopulationMixing(learner, configs, self.partners) if self.partners else None
+        self._mixing = self.mixing_kind(learner, configs, self.partners) if self.partners else None
         self._plain = NoErrors(learner)
         live = [config.anchor == "live" for config in configs]
         self._live = torch.tensor(live, device=learner.device)[:, None]  # (P, 1)

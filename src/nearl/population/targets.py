@@ -36,9 +36,13 @@ def td_targets(
     return torch.where(terminated, reward, reward + discount * values)
 
 
-def critic_losses(values: Tensor, targets: Tensor) -> Tensor:
-    """Mean squared errors of values ``(P, C, B)``, summed over critics: ``(P,)``."""
-    return (values - targets[:, None]).square().mean(-1).sum(-1)
+def critic_losses(values: Tensor, targets: Tensor, twin: Tensor) -> Tensor:
+    """Mean squared errors ``(P,)`` of values ``(P, C, B)``, summed over the critics in use.
+
+    Where ``twin (P, 1)`` is false that is the first one; others stay as they are.
+    """
+    errors = (values - targets[:, None]).square().mean(-1)  # (P, C)
+    return errors[:, 0] + torch.where(twin, errors[:, 1:], 0.0).sum(-1)
 
 
 def actor_losses(values: Tensor) -> Tensor:

@@ -34,12 +34,15 @@ TASKS = ["HalfCheetah-v4", "Hopper-v4", "Walker2d-v4", "Ant-v4"]
 @pytest.mark.parametrize("part", ["search", "report"])
 def test_an_arm_differs_from_its_base_in_the_module_alone(part, task):
     cells = {c.arm.name: c for c in make_cells(part, tasks=[task], algos=ALGOS)}
-    assert len(cells) == len(PARTS[part].arms) == (9 if part == "search" else 6)
+    assert len(cells) == len(PARTS[part].arms) == (13 if part == "search" else 6)
     for cell in cells.values():
         if cell.arm.base is None:
             assert cell.arm.algo in ALGOS and cell.exact()["nn"]["weight"] == 0
             continue
         own, base = cell.exact(), cells[cell.arm.base].exact()
+        if cell.arm.algo == cell.arm.base:  # a control
+            assert own.pop("tau") == 2 * base.pop("tau") and own == base
+            continue
         assert own.pop("algo") == "nn" + base.pop("algo")
         nn, without = own.pop("nn"), base.pop("nn")
         assert own == base and nn["weight"] > 0
@@ -56,8 +59,8 @@ def test_the_search_has_mixing_and_residuals_of_one_neighbor():
             mixing = SoftNNConfig.of(load_preset("nnddpg", "default", "Hopper-v4").kwargs["nn"])
             assert nn.uses_mix and not nn.uses_graph
             assert (nn.mix, nn.refresh_nodes) == (mixing.mix, mixing.refresh_nodes)
-        elif arm.base is not None:
-            assert nn.uses_graph and nn.anchor == "live" and nn.self_check
+        elif arm.algo.startswith("nn"):
+            assert nn.uses_graph and nn.anchor == "live" and nn.self_check and not nn.uses_errors
     assert {arm.preset for arm in REPORT} == {"default"}
     assert all(not set(dict(arm.settings)) & set(SOFT) for arm in REPORT)
 
@@ -65,11 +68,15 @@ def test_the_search_has_mixing_and_residuals_of_one_neighbor():
 def test_the_cells_are_tasks_by_seeds_by_arms():
     cells = make_cells("search")
     assert list(dict.fromkeys(c.task for c in cells)) == TASKS
-    assert [c.column for c in cells[:3]] == [
+    assert [c.column for c in cells[:5]] == [
         "sac_100",
+        "sac-tau01_100",
         "nnsac-mix_100",
         "nnsac-live-check_100",
+        "nnsac-live-check-tau01_100",
     ]
+    some = make_cells("search", tasks=["Hopper"], seeds=(100,), arms="sac,nnsac-live")
+    assert [c.arm.name for c in some] == ["sac", "nnsac-live-check", "nnsac-live-check-tau01"]
     assert {(c.steps, c.last, c.eval_every, c.eval_episodes) for c in cells} == {
         (100_000, 100_000, 5_000, 5)
     }

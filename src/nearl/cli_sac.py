@@ -19,6 +19,9 @@ def study_sac(
         str, typer.Option(help="Only these: Hopper,Ant, or names with a version: Swimmer-v4.")
     ] = "",
     algos: Annotated[str, typer.Option(help="Some of sac,tqc,crossq.")] = "sac",
+    arms: Annotated[
+        str, typer.Option(help="Only these arms: names, or how names begin: sac,nnsac-mix.")
+    ] = "",
     seeds: Annotated[str, typer.Option(help="Default 100-104 and, of the report, 0-4.")] = "",
     steps: Annotated[int, typer.Option(help="Environment steps of a run.")] = 100_000,
     jobs: Jobs = 2,
@@ -42,6 +45,7 @@ def study_sac(
         part,
         tasks=[name for name in tasks.split(",") if name],
         algos=[name for name in algos.split(",") if name],
+        arms=arms,
         seeds=parse_seeds(seeds) if seeds else None,
         steps=steps,
         device=device,

@@ -14,7 +14,7 @@ from typing import Any
 from nearl.presets import load_preset
 from nearl.runs import RunSettings
 from nearl.soft_config import SoftNNConfig
-from nearl.studies.default_arms import Arm
+from nearl.studies.default_arms import Arm, chosen
 from nearl.studies.default_cells import Part, check_seeds
 from nearl.studies.mujoco_cells import QUICK, TASKS
 from nearl.studies.population_cell import member_name
@@ -23,25 +23,38 @@ ALGOS = ("sac", "tqc", "crossq")
 CHECKPOINT_EVERY = 2_500  # steps
 # RL Zoo's critics of CrossQ, 2048-2048, are too wide for a CPU; both arms have these.
 WIDTHS = {"crossq": (("policy_kwargs", {"net_arch": [256, 256]}),)}
+LIVE: dict[str, Any] = {"anchor": "live", "self_check": True}
 FORMS: dict[str, dict[str, Any]] = {  # of the search
     "mix": {"gate": 0.0, "mix": 1.0, "refresh_nodes": 2_000},  # DDPG's default
-    "live-check": {"anchor": "live", "self_check": True},
+    "live-check": LIVE,
+    "live-check-tau01": LIVE | {"tau_nn": 0.01, "cutoff": None},  # faster targets, for good
 }
+CONTROLS: dict[str, dict[str, Any]] = {"tau01": {"tau": 0.01}}
 
 
-def arms_of(preset: str, forms: Mapping[str, Mapping[str, Any]]) -> tuple[Arm, ...]:
-    """Every algorithm without the module, and with it in each of the ``forms``."""
+def arms_of(
+    preset: str,
+    forms: Mapping[str, Mapping[str, Any]],
+    controls: Mapping[str, Mapping[str, Any]] | None = None,
+) -> tuple[Arm, ...]:
+    """Every algorithm without the module, with it in each of the ``forms``, and ``controls``.
+
+    CrossQ has no target networks, so what makes them faster is left out.
+    """
     arms: list[Arm] = []
     for algo in ALGOS:
         width = WIDTHS.get(algo, ())
         arms.append(Arm(name=algo, algo=algo, preset=preset, settings=width))
-        for form, settings in forms.items():
-            name, both = f"nn{algo}-{form}", (*width, *settings.items())
-            arms.append(Arm(name=name, algo=f"nn{algo}", preset=preset, settings=both, base=algo))
+        found = {(f"{algo}-{name}", algo): given for name, given in (controls or {}).items()}
+        found |= {(f"nn{algo}-{name}", f"nn{algo}"): given for name, given in forms.items()}
+        for (name, own), settings in found.items():
+            if algo != "crossq" or not {"tau", "tau_nn"} & settings.keys():
+                both = (*width, *settings.items())
+                arms.append(Arm(name=name, algo=own, preset=preset, settings=both, base=algo))
     return tuple(arms)
 
 
-SEARCH, REPORT = arms_of("residual", FORMS), arms_of("default", {"default": {}})
+SEARCH, REPORT = arms_of("residual", FORMS, CONTROLS), arms_of("default", {"default": {}})
 PARTS = {
     "search": Part(arms=SEARCH, seeds=tuple(range(100, 105)), steps=100_000, eval_every=5_000),
     "report": Part(arms=REPORT, seeds=tuple(range(5)), steps=100_000, eval_every=5_000),
@@ -109,6 +122,7 @@ def make_cells(
     *,
     tasks: Sequence[str] = (),
     algos: Sequence[str] = ("sac",),
+    arms: str = "",
     seeds: tuple[int, ...] | None = None,
     steps: int | None = None,
     device: str = "cpu",
@@ -139,7 +153,7 @@ def make_cells(
         )
         for task in tasks or TASKS
         for seed in seeds
-        for arm in given.arms
+        for arm in chosen(given.arms, arms)
         if (arm.base or arm.name) in algos
     )
 

@@ -63,4 +63,5 @@ def test_population_bench_has_ratios_and_floors():
     assert row["members"] == 2 and {"nn_step_ratio", "nn_batch_ratio"} <= row.keys()
     assert row["nn_residual_ratio"] > 0 and row["nn_mix_ratio"] > 0
     assert row["floor_matrix_us"] > 0 and 0 < row["floor_physics_us"] < row["us_per_step"]
+    assert row["evaluation_share"] == 0  # on a CPU nothing is evaluated
     population.rows(result)

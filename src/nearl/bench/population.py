@@ -51,6 +51,7 @@ def run(
     runs = []
     for size in sizes:
         plain = trained(members("td3", size, WARM), steps, device, evaluate=evaluate)
+        silent = trained(members("td3", size, WARM), -(-steps // 3), device) if evaluate else plain
         rows: dict[str, list[float]] = {"step": [], "batch": []}
         refreshed: dict[str, list[float]] = {"residual": [], "mix": []}
         some = max(100, steps // 10) if gpu else max(20, steps // 5)
@@ -79,6 +80,7 @@ def run(
                 "nn_residual_ratio": max(refreshed["residual"]),
                 "nn_mix_ratio": max(refreshed["mix"]),
                 "us_per_step": 1e6 * plain,
+                "evaluation_share": 1.0 - silent / plain,
                 "floor_matrix_us": 1e6 * flops / rate,
                 "floor_physics_us": 1e6 * physics(size),
             }
@@ -255,8 +257,16 @@ def _wait(device: str) -> None:
 
 def rows(result: dict[str, Any]) -> Table:
     table = Table(title=f"populations on {result['env']}, {result['device']}")
-    names = ("members", "agent steps/s", "SB3 TD3", "ratio", "us/step", "matrix floor", "physics")
-    for name in (*names, "NN per step", "NN per batch", "residual", "mixing"):
+    names = ("members", "agent steps/s", "SB3 TD3", "ratio", "us/step", "evaluations")
+    for name in (
+        *names,
+        "matrix floor",
+        "physics",
+        "NN per step",
+        "NN per batch",
+        "residual",
+        "mixing",
+    ):
         table.add_column(name, justify="right")
     for row in result["runs"]:
         table.add_row(
@@ -265,6 +275,7 @@ def rows(result: dict[str, Any]) -> Table:
             f"{row['sb3_steps_per_s']:.0f}",
             f"{row['ratio']:.1f}x",
             f"{row['us_per_step']:.0f}",
+            f"{100 * row['evaluation_share']:.0f}%",
             f"{row['floor_matrix_us']:.0f}",
             f"{row['floor_physics_us']:.0f}",
             f"{row['nn_step_ratio']:.2f}x",

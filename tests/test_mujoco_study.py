@@ -301,3 +301,31 @@ def test_the_command_says_what_is_done_and_refuses_what_it_cannot(tmp_path, monk
     assert "cannot follow preset 'authors'" in "".join(capsys.readouterr())
     assert command("--report") in (0, None)
     assert "no evaluations" in capsys.readouterr().out
+
+
+def test_populations_that_take_turns_are_those_trained_one_by_one(tmp_path, cell):
+    cells = [cell, replace(cell, task="Walker2d"), replace(cell, seeds=(2,))]
+    for folder, together in (("apart", 1), ("turns", 2)):
+        assert population_runs.run(
+            tmp_path / "runs" / folder,
+            cells,
+            results=tmp_path / folder,
+            together=together,
+            **OPTIONS,
+        )
+    for name in (f"{cell.file}.csv", f"{cells[1].file}.csv"):
+        assert (tmp_path / "turns" / name).read_bytes() == (tmp_path / "apart" / name).read_bytes()
+    told = []
+    over = population_runs.run(
+        tmp_path / "cut",
+        cells,
+        results=tmp_path / "some",
+        together=3,
+        minutes=1e-9,
+        on_cell=lambda c, text: told.append((c.task, text)),
+        **OPTIONS,
+    )
+    assert not over
+    assert told[-3:] == [(c.task, "at step 1, to be continued") for c in cells]
+    with pytest.raises(ValueError, match="together must be at least 1, got 0"):
+        population_runs.run(tmp_path, cells, results=tmp_path, together=0, **OPTIONS)

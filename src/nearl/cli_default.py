@@ -19,6 +19,7 @@ from nearl.cli_study import (
     Status,
     Table,
     Threads,
+    Together,
     console,
     parse_seeds,
     tell_status,
@@ -68,6 +69,7 @@ def study_default(
     threads: Threads = None,
     precision: Precision = "tf32",
     table: Table = True,
+    together: Together = 1,
     checkpoints: Checkpoints = True,
     checkpoint_minutes: CheckpointMinutes = 10.0,
 ) -> None:
@@ -101,6 +103,7 @@ def study_default(
             device=device,
             threads=threads,
             table=table,
+            together=together,
             checkpoints=checkpoints,
             checkpoint_minutes=checkpoint_minutes,
         )

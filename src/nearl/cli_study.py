@@ -40,6 +40,9 @@ Table = Annotated[bool, typer.Option(help="Show a live table, not a line each ti
 Checkpoints = Annotated[
     bool, typer.Option(help="Without them a population that is cut begins anew.")
 ]
+Together = Annotated[
+    int, typer.Option(help="Populations that take turns, to fill a large GPU; no live table then.")
+]
 CheckpointMinutes = Annotated[float, typer.Option(help="Minutes between checkpoints.")]
 
 
@@ -197,7 +200,7 @@ def study_mujoco(
     out: Out = Path("runs/study-mujoco"),
     results: Results = Path("results/mujoco"),
     minutes: Minutes = None,
-    task: Annotated[str, typer.Option(help="Only this one: HalfCheetah, Hopper, ...")] = "",
+    task: Annotated[str, typer.Option(help="Only these: HalfCheetah,Hopper,...")] = "",
     preset: Annotated[str, typer.Option(help="Only paper, authors or authors-steps.")] = "",
     version: Annotated[str, typer.Option(help="Of the tasks: v4 or v5.")] = "v4",
     steps: Annotated[int, typer.Option(help="Steps of every member.")] = 1_000_000,
@@ -210,6 +213,7 @@ def study_mujoco(
     threads: Threads = None,
     precision: Precision = "tf32",
     table: Table = True,
+    together: Together = 1,
     checkpoints: Checkpoints = True,
     checkpoint_minutes: CheckpointMinutes = 10.0,
 ) -> None:
@@ -217,7 +221,7 @@ def study_mujoco(
     from nearl.studies import mujoco_cells, mujoco_report
 
     chosen = mujoco_cells.make_cells(
-        tasks=(task,) if task else mujoco_cells.TASKS,
+        tasks=tuple(task.split(",")) if task else mujoco_cells.TASKS,
         presets=(preset,) if preset else mujoco_cells.PRESETS,
         seeds=parse_seeds(seeds) if seeds else None,
         block=block,
@@ -245,6 +249,7 @@ def study_mujoco(
             device=device,
             threads=threads,
             table=table,
+            together=together,
             checkpoints=checkpoints,
             checkpoint_minutes=checkpoint_minutes,
         )

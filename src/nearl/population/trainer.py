@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import time
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import nullcontext
 from os import PathLike
 from pathlib import Path
@@ -140,16 +140,27 @@ class Population:
 
         ``on_evaluation`` gets the rows of each evaluation. Another call goes on.
         """
+        for _ in self.training(minutes=minutes, on_evaluation=on_evaluation):
+            pass
+        return self.done
+
+    def training(
+        self,
+        *,
+        minutes: float | None = None,
+        on_evaluation: Callable[[list[dict[str, Any]]], None] = lambda rows: None,
+    ) -> Iterator[None]:
+        """``train``, one step each time that the next is asked for: several can take turns."""
         for name, value in (("minutes", minutes), ("checkpoint", self.checkpoint_minutes)):
             if value is not None and not value >= 0:
                 raise ValueError(f"{name} must be a number of minutes of at least 0, got {value}")
         if self.done:
-            return True
+            return
         self._report = on_evaluation
         with alone(self.folder) if self.folder is not None else nullcontext():
-            return self._train(minutes)
+            yield from self._train(minutes)
 
-    def _train(self, minutes: float | None) -> bool:
+    def _train(self, minutes: float | None) -> Iterator[None]:
         begun, at_start = time.monotonic(), self.step
         saved = begun
         title = f"{len(self.members)} members on {self.env_id}"
@@ -167,11 +178,11 @@ class Population:
                 if now - saved >= 60 * self.checkpoint_minutes:
                     self.save()
                     saved = time.monotonic()
+                yield
             self.save()
             if self.step > at_start:
                 self.records.speed(self.step, speed)
                 table.show(self.step, speed, now=True)
-        return self.done
 
     def _advance(self) -> None:
         """One step of every member and, in the same call, of the evaluation's share.

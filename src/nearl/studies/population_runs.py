@@ -1,4 +1,4 @@
-"""The populations of a study, one after the other.
+"""The populations of a study, one after the other or a few in turns.
 
     nearl study mujoco --minutes 9 --task HalfCheetah     # the same command goes on
     nearl study default --minutes 9 --tasks Hopper
@@ -10,7 +10,7 @@ population. One that was cut goes on from its own folder, which holds its large 
 from __future__ import annotations
 
 import time
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -39,6 +39,7 @@ def run(
     *,
     results: Path,
     minutes: float | None = None,
+    together: int = 1,
     checkpoints: bool = True,
     tf32: bool = True,
     on_cell: Callable[[PopulationCell, str], None] = lambda cell, text: None,
@@ -46,11 +47,17 @@ def run(
 ) -> bool:
     """Train what is missing, or for so many minutes; returns whether all of it is finished.
 
-    Evaluations reach the ``results`` as they come. Without ``checkpoints`` a population that is
-    cut begins anew. ``on_cell`` is told what becomes of each cell; ``options`` are the trainer's.
+    Evaluations reach the ``results`` as they come. So many populations ``together`` take turns,
+    step by step: their updates can fill a large GPU better. Without ``checkpoints`` a population
+    that is cut begins anew. ``on_cell`` is told what becomes of each cell; ``options`` are the
+    trainer's.
     """
     if minutes is not None and not minutes > 0:
         raise ValueError(f"minutes must be above 0, got {minutes}")
+    if together < 1:
+        raise ValueError(f"together must be at least 1, got {together}")
+    if together > 1:
+        options["table"] = False  # there is one terminal
     end = None if minutes is None else time.monotonic() + 60 * minutes
     possible, begun = [], False
     for cell in cells:  # all of them before anything is trained for long
@@ -59,25 +66,56 @@ def run(
             possible.append(cell)
         else:
             on_cell(cell, f"left out: {refusal}")
-    for cell in possible:
-        if is_finished(cell, out, results):
-            on_cell(cell, "finished before")
-            continue
-        if begun and end is not None and time.monotonic() >= end:
+    for first in range(0, len(possible), together):
+        missing = []
+        for cell in possible[first : first + together]:
+            if is_finished(cell, out, results):
+                on_cell(cell, "finished before")
+            else:
+                missing.append(cell)
+        if missing and begun and end is not None and time.monotonic() >= end:
             return False
-        begun = True  # every call makes a step at least
-        population = _population(cell, out if checkpoints else None, tf32=tf32, **options)
+        begun = begun or bool(missing)  # every call makes a step at least
+        folder = out if checkpoints else None
+        if not _train(missing, folder, results, end, tf32=tf32, on_cell=on_cell, **options):
+            return False
+    return True
+
+
+def _train(
+    cells: Sequence[PopulationCell],
+    out: Path | None,
+    results: Path,
+    end: float | None,
+    *,
+    tf32: bool,
+    on_cell: Callable[[PopulationCell, str], None],
+    **options: Any,
+) -> bool:
+    """Train cells in turns until they are finished, or the time is over; returns which."""
+    trainings = []
+    for cell in cells:
+        population = _population(cell, out, tf32=tf32, **options)
         on_cell(cell, f"{len(population.members)} members, step {population.step:,} so far")
         keep_settings(cell, results, made=_made(cell, population.device, tf32))
         collect = _collector(cell, population, results, on_cell)
         left = None if end is None else max(0.0, end - time.monotonic()) / 60
-        over = population.train(minutes=left, on_evaluation=collect)
+        training = population.training(minutes=left, on_evaluation=collect)
+        trainings.append((cell, population, training))
+    take_turns([training for _, _, training in trainings])
+    for cell, population, _ in trainings:
         population.records.close()
-        cut = "to be continued" if checkpoints else "and will begin anew"
-        on_cell(cell, "finished" if over else f"at step {population.step:,}, {cut}")
-        if not over:
-            return False
-    return True
+        cut = "and will begin anew" if out is None else "to be continued"
+        text = f"at step {population.step:,}, {cut}"
+        on_cell(cell, "finished" if population.done else text)
+    return all(population.done for _, population, _ in trainings)
+
+
+def take_turns(all_of: Sequence[Iterator[None]]) -> None:
+    """Take the next of each in turn, until they all have ended."""
+    going = list(all_of)
+    while going:
+        going = [one for one in going if next(one, going) is not going]
 
 
 def _population(cell: PopulationCell, out: Path | None, **options: Any) -> Population:

@@ -30,6 +30,7 @@ WARPS, WINNERS = 4, 2  # of a program of the first and of the second kernel
 NORMS = 1024  # points of a program that squares them
 CHUNK = 256  # floors that are looked at together
 PROGRAMS = 2048  # of the first kernel, at least
+SEVERAL = 4096  # programs of the second kernel, at most about
 
 
 def error_bound(precision: Precision, width: int) -> float:
@@ -59,16 +60,17 @@ def search_triton(
     one, and of each member's queries the first ``rows (P,)`` are asked, all without ``rows``; the
     rest is answered with zeros. Both are integers on the device, read when the kernels run.
     ``norms`` are those of ``squared_norms``, for calls with the same keys; ``out`` is room for the
-    answers.
+    answers, in which the rest stays as it is.
     """
     members, wanted, width = queries.shape
     if rows is None:
         rows = torch.full((members,), wanted, device=queries.device)
     floors, keep, padded = tile_floors(queries, keys, count, rows, norms=norms, precision=precision)
     if out is None:
-        distances = torch.empty((members, wanted), device=queries.device)
-        out = distances, torch.empty((members, wanted), dtype=torch.int64, device=queries.device)
-    _winners[(wanted, members)](
+        distances = torch.zeros((members, wanted), device=queries.device)
+        out = distances, torch.zeros((members, wanted), dtype=torch.int64, device=queries.device)
+    # Programs without a query take time too, where few of the rows are asked.
+    _winners[(min(wanted, triton.cdiv(SEVERAL, members)), members)](
         queries, keys, count, rows, floors, *out, wanted, keys.shape[1],
         floors.shape[2], W=width, PADDED=padded, TILE=TILE, CHUNK=CHUNK, KEEP=keep,
         SLACK=1.0 + (width + 8) * 2.0**-22,
@@ -191,19 +193,29 @@ def _winners(  # type: ignore[no-untyped-def]
     W: tl.constexpr, PADDED: tl.constexpr, TILE: tl.constexpr, CHUNK: tl.constexpr,
     KEEP: tl.constexpr, SLACK: tl.constexpr,
 ):  # fmt: skip
-    """The canonical winner of one query among the tiles that may hold it."""
-    i = tl.program_id(0)
+    """The canonical winners of a share of one member's queries."""
     p = tl.program_id(1).to(tl.int64)
-    place = p * wanted + i
-    if i >= tl.load(rows + p):
-        tl.store(distances + place, 0.0)
-        tl.store(slots + place, 0)
-        return
+    last = tl.load(rows + p).to(tl.int32)
     stored = tl.load(count).to(tl.int32)
-    used = (stored + TILE - 1) // TILE
-    query = queries + place * W
     base = keys + p * capacity * W
-    mine = floors + place * tiles
+    for i in range(tl.program_id(0), last, tl.num_programs(0)):
+        place = p * wanted + i
+        best, slot = _winner(
+            queries + place * W, base, floors + place * tiles, stored,
+            W, PADDED, TILE, CHUNK, KEEP, SLACK,
+        )  # fmt: skip
+        tl.store(distances + place, tl.sqrt(best).to(tl.float32))
+        tl.store(slots + place, slot.to(tl.int64))
+
+
+@triton.jit
+def _winner(  # type: ignore[no-untyped-def]
+    query, base, mine, stored,
+    W: tl.constexpr, PADDED: tl.constexpr, TILE: tl.constexpr, CHUNK: tl.constexpr,
+    KEEP: tl.constexpr, SLACK: tl.constexpr,
+):  # fmt: skip
+    """The canonical winner of one query among tiles that may hold it by ``mine``, its floors."""
+    used = (stored + TILE - 1) // TILE
     d = tl.arange(0, PADDED)
     q = tl.load(query + d, mask=d < W, other=0.0)  # (PADDED,)
     wide = q.to(tl.float64)
@@ -232,8 +244,7 @@ def _winners(  # type: ignore[no-untyped-def]
             slot = tl.where(nearer, at, slot)
             more = (bound <= best) & (t > following) & (t != first)
             following = tl.min(tl.where(more, t, used), axis=0)
-    tl.store(distances + place, tl.sqrt(best).to(tl.float32))
-    tl.store(slots + place, slot.to(tl.int64))
+    return best, slot
 
 
 @triton.jit

@@ -48,7 +48,7 @@ def test_train_bench_has_the_ratio_of_every_case():
     result = train.run(rounds=1, steps=2, warm_up=3, scale=0.02)
     cases = {"step", "batch_10k", "batch_30k", "after"}
     cases |= {f"residual_{size}k" for size in (10, 30, 90)}
-    cases |= {f"{kind}_{size}k" for kind in ("kernel", "mix") for size in (10, 30, 100)}
+    cases |= {f"{kind}_{size}k" for kind in ("live", "kernel", "mix") for size in (10, 30, 100)}
     assert set(result["ratios"]) == cases
     for name, case in result["cases"].items():
         assert case["ratio"] == pytest.approx(case["nearl_ms"] / case["sb3_ms"])

@@ -46,14 +46,15 @@ MIXERS = [
     member("nnddpg", 5, nn=MIX | {"gate": 0.0}),
     member("nntd3", 6, nn=MIX | {"mix": 0.5, "anchor": "live", "graph_size": 60}),
     member("nntd3", 7, nn=MIX | KERNEL),
+    member("td3", 8, n_steps=3),
 ]
 MIXERS_ALONE = [member("nnddpg", 5, nn=MIX | {"gate": 0.0}), member("ddpg", 1)]
 
 
-def filled(members, capacity, steps):
-    """A learner that has stored random transitions and refreshed its module, but not learned."""
+def filled(members, capacity, steps, *, fused=True, updates=0):
+    """A learner that has stored random transitions and refreshed its module, and learned last."""
     learner = Learner(
-        members, OBS, ACT, capacity=capacity, module=module_of, device=DEVICE, fused=True
+        members, OBS, ACT, capacity=capacity, module=module_of, device=DEVICE, fused=fused
     )
     torch.manual_seed(0)
     for step in range(1, steps + 1):
@@ -62,6 +63,9 @@ def filled(members, capacity, steps):
         learner.store(row.to(DEVICE))
         ended = (row[:, -3:-1].sum(1) > 0).numpy().astype(np.bool_)
         learner.module.step(step, ended, counted=step > STARTS)
+        if step > steps - updates:
+            learner.reach(step)
+            learner.update(actor=learner.actor_due(step))
     learner.reach(steps)
     return learner
 
@@ -102,3 +106,13 @@ def test_rows_are_gathered_as_the_ring_has_them():
     slots = torch.randint(64, (2, 50), device=DEVICE)
     for ours, theirs in zip(gather(learner, slots), learner.memory.gather(slots), strict=True):
         assert torch.equal(ours, theirs)
+
+
+def test_updates_are_those_of_the_plain_functions():
+    torch.set_float32_matmul_precision("highest")
+    ours, theirs = (filled(MIXERS, 90, 130, fused=fused, updates=6) for fused in (True, False))
+    before = filled(MIXERS, 90, 20)
+    for name in ("actor", "actor_target", "critic", "critic_target"):
+        found, right, old = (getattr(learner, name).flat for learner in (ours, theirs, before))
+        torch.testing.assert_close(found, right, atol=2e-5, rtol=1e-3)
+        assert (found != old).any(1).all()

@@ -160,10 +160,9 @@ def mixed(
     singles = []
     for given in (batch, other):
         assert isinstance(given.discount, Tensor)
-        both = given.reward, given.discount.expand(members, rows)
-        singles.append([x.contiguous() for x in both])
-        for x in (given.slots, given.terminated):
-            assert x.is_contiguous()
+        discounts = given.discount.expand(members, rows)
+        columns = given.reward, discounts, given.slots, given.terminated
+        singles.append([x.contiguous() for x in columns])
         for x in (given.obs, given.act, given.next_obs):
             assert x.stride(2) == 1
     obs, act, next_obs = (
@@ -178,8 +177,8 @@ def mixed(
         for stride in x.stride()[:2]
     ]
     _mix[(triton.cdiv(rows, ROWS), members)](
-        batch.obs, batch.act, batch.next_obs, *singles[0], batch.slots, batch.terminated,
-        other.obs, other.act, other.next_obs, *singles[1], other.slots, other.terminated,
+        batch.obs, batch.act, batch.next_obs, *singles[0],
+        other.obs, other.act, other.next_obs, *singles[1],
         obs, act, next_obs, reward, discount, drawn, clock, mix, *strides, members, rows,
         OBS=obs_dim, ACT=act_dim, WIDE=block_of(obs_dim), NARROW=block_of(act_dim),
         STEPS=BLOCK, ROWS=ROWS, num_warps=4,

@@ -14,10 +14,10 @@ from torch import Tensor
 from nearl.memory import Transitions
 from nearl.population.aside import Aside
 from nearl.population.fused import Precision, dense
-from nearl.population.fused_adam import Pace, adam, tick
 from nearl.population.fused_gradients import input_gradient, weight_gradient
 from nearl.population.fused_sample import sample
 from nearl.population.fused_stacks import hidden_gradients, hidden_layers
+from nearl.population.fused_steps import Steps
 from nearl.population.fused_values import Critic, output_gradient, value_gradients
 from nearl.population.networks import Stack
 from nearl.population.targets import combined
@@ -60,7 +60,6 @@ class FusedUpdate:
         self._critic_gradient = torch.zeros_like(learner.critic.flat)
         self._actor_gradient = torch.zeros_like(learner.actor.flat)
         self._term_gradient = torch.zeros_like(learner.actor.flat)
-        self._rates = torch.tensor([m.learning_rate for m in members], device=device)
         self._twin = learner.settings.twin.to(torch.int32)
         self._aside, self._augmenting = Aside(device), Aside(device)
         # What no one needs is left out: a second critic of DDPG, actors that are not due while
@@ -71,15 +70,9 @@ class FusedUpdate:
             self._used = batch * torch.tensor(heads, dtype=torch.int32, device=device)
         # Kernels that do not wait for each other: together they fill a GPU better.
         self._valuing, self._weighing = Aside(device), Aside(device)
-        self._actor_pace, self._critic_pace = (
-            Pace(
-                torch.zeros(count, dtype=torch.int32, device=device),
-                torch.zeros(count, device=device),
-                torch.zeros(count, device=device),
-            )
-            for _ in range(2)
-        )
-        self._due = self._actor_pace.due if len(learner.delays) > 1 else None
+        self._critic_steps = Steps(learner, critics=True, rows=self._used)
+        self._actor_steps = Steps(learner, critics=False)
+        self._due = self._actor_steps.pace.due if len(learner.delays) > 1 else None
 
     @property
     def precision(self) -> Precision:
@@ -100,11 +93,11 @@ class FusedUpdate:
         with self._augmenting.work():
             if not early:
                 augmented = learner._augmented(batch)
-            self._tick(learner.critic_adam.steps, self._critic_pace, every=True)
+            self._critic_steps.count()
             if actor:
                 tau = learner.settings.tau
                 tau = (tau if module is None else module.tau(tau)).contiguous()  # (P, 1)
-                self._tick(learner.actor_adam.steps, self._actor_pace, every=False)
+                self._actor_steps.count()
         rows: Transitions | AugmentedBatch = batch
         if learner.draws.mixing is not None:  # it is mixed rows that are learned from
             self._join_augmented(early)
@@ -184,7 +177,7 @@ class FusedUpdate:
             rows=self._used,
             precision=self.precision,
         )
-        self._step(stack, self._critic_gradient, self._critic_pace, tau)
+        self._critic_steps.take(self._critic_gradient, tau)
 
     # -- actors ----------------------------------------------------------------------------------
 
@@ -212,7 +205,7 @@ class FusedUpdate:
             other = self._actor_backward(batch.obs, self._term_gradient)
             shares = module.shares(other)
         self._aside.join()
-        self._step(learner.actor, gradients, self._actor_pace, tau, term=other, shares=shares)
+        self._actor_steps.take(gradients, tau, term=other, shares=shares)
 
     def _term_back(self, batch: AugmentedBatch) -> Tensor:
         """What the module's term leaves at the actors' output layers, ``(P, B, act)``."""
@@ -274,47 +267,3 @@ class FusedUpdate:
             precision=precision,
         )
         return flat
-
-    # -- steps -----------------------------------------------------------------------------------
-
-    def _tick(self, steps: Tensor, pace: Pace, *, every: bool) -> None:
-        learner = self.learner
-        tick(
-            learner.clock,
-            learner.learning_starts,
-            learner.settings.delay,
-            self._rates,
-            steps,
-            pace,
-            batch=learner.batch_size,
-            every=every,
-        )
-
-    def _step(
-        self,
-        stack: Stack,
-        gradients: Tensor,
-        pace: Pace,
-        tau: Tensor | None,
-        *,
-        term: Tensor | None = None,
-        shares: tuple[Tensor, Tensor] | None = None,
-    ) -> None:
-        """Adam on ``stack`` and, with ``tau``, the step of its targets."""
-        learner = self.learner
-        every = stack is learner.critic
-        state = learner.critic_adam if every else learner.actor_adam
-        target = learner.critic_target if every else learner.actor_target
-        adam(
-            stack.flat,
-            gradients,
-            state.first,
-            state.second,
-            pace,
-            target=None if tau is None else target.flat,
-            tau=tau,
-            every=every,
-            term=term,
-            shares=shares,
-            rows=self._used if every else None,
-        )

@@ -257,16 +257,10 @@ def _wait(device: str) -> None:
 
 def rows(result: dict[str, Any]) -> Table:
     table = Table(title=f"populations on {result['env']}, {result['device']}")
-    names = ("members", "agent steps/s", "SB3 TD3", "ratio", "us/step", "evaluations")
-    for name in (
-        *names,
-        "matrix floor",
-        "physics",
-        "NN per step",
-        "NN per batch",
-        "residual",
-        "mixing",
-    ):
+    speeds = ("members", "agent steps/s", "SB3 TD3", "ratio", "us/step", "evaluations")
+    floors = ("matrix floor", "physics")
+    phases = ("NN per step", "NN per batch", "residual", "mixing")
+    for name in (*speeds, *floors, *phases):
         table.add_column(name, justify="right")
     for row in result["runs"]:
         table.add_row(

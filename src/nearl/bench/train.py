@@ -16,7 +16,7 @@ from nearl.agents import NNDDPG, NNTD3
 from nearl.bench.transitions import collect
 from nearl.presets import load_preset
 from nearl.soft_config import SoftNNConfig
-from nearl.studies.default_arms import KERNEL
+from nearl.studies.default_arms import FASTER, KERNEL, LIVE
 
 ENV = "HalfCheetah-v5"
 # The paper's module on HalfCheetah, all three modifications on, for as long as it takes.
@@ -24,9 +24,7 @@ PAPER = SoftNNConfig.of(load_preset("nntd3", "paper", ENV).kwargs["nn"], cutoff=
 RESIDUAL = SoftNNConfig.of(load_preset("nntd3", "residual", ENV).kwargs["nn"])
 SIXTEEN = SoftNNConfig.of(RESIDUAL, **KERNEL, anchor="live")  # the kernel of 16 residuals
 # What the search's fourth round kept for TD3, with as few nodes visited as mixing has.
-LIVE = SoftNNConfig.of(
-    RESIDUAL, anchor="live", self_check=True, tau_nn=0.01, cutoff=None, refresh_nodes=2_000
-)
+CHECKED = SoftNNConfig.of(RESIDUAL, **LIVE, **FASTER, refresh_nodes=2_000)
 MIX = SoftNNConfig.of(load_preset("nnddpg", "default", ENV).kwargs["nn"])  # beside DDPG
 CASES: dict[str, tuple[int, SoftNNConfig]] = {  # stored transitions and settings
     "step": (30_000, SoftNNConfig.of(PAPER, refresh="step")),
@@ -36,9 +34,9 @@ CASES: dict[str, tuple[int, SoftNNConfig]] = {  # stored transitions and setting
     "residual_10k": (10_000, RESIDUAL),
     "residual_30k": (30_000, RESIDUAL),
     "residual_90k": (90_000, RESIDUAL),
-    "live_10k": (10_000, LIVE),
-    "live_30k": (30_000, LIVE),
-    "live_100k": (100_000, LIVE),
+    "live_10k": (10_000, CHECKED),
+    "live_30k": (30_000, CHECKED),
+    "live_100k": (100_000, CHECKED),
     "kernel_10k": (10_000, SIXTEEN),
     "kernel_30k": (30_000, SIXTEEN),
     "kernel_100k": (100_000, SIXTEEN),

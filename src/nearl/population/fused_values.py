@@ -60,10 +60,12 @@ def value_gradients(
 
 @triton.jit
 def _values(  # type: ignore[no-untyped-def]
-    hidden, weight, bias, row,
+    hidden, weight, bias, m, weight_member, bias_member, row,
     B: tl.constexpr, K: tl.constexpr, ROWS: tl.constexpr, BK: tl.constexpr,
 ):  # fmt: skip
-    """Values (ROWS,) of one network."""
+    """Values (ROWS,) of network m."""
+    hidden += m * (B * K)
+    weight += m * weight_member
     sum = tl.zeros([ROWS, BK], tl.float32)
     for start in range(0, K, BK):
         k = start + tl.arange(0, BK)
@@ -73,7 +75,7 @@ def _values(  # type: ignore[no-untyped-def]
             other=0.0,
         )
         sum += h * tl.load(weight + k, mask=k < K, other=0.0)[None, :]
-    return tl.sum(sum, axis=1) + tl.load(bias)
+    return tl.sum(sum, axis=1) + tl.load(bias + m * bias_member)
 
 
 @triton.jit
@@ -90,19 +92,15 @@ def _value_gradients(  # type: ignore[no-untyped-def]
     inside = row < B
     m = p * HEADS
     after = _values(
-        target_hidden + m * (B * K),
-        target_weight + m * target_weight_member,
-        target_bias + m * target_bias_member,
+        target_hidden, target_weight, target_bias, m, target_weight_member, target_bias_member,
         row, B, K, ROWS, BK,
     )  # fmt: skip
     pessimistic = tl.load(twin + p) != 0
     if pessimistic:
         for head in tl.static_range(1, HEADS):
             another = _values(
-                target_hidden + (m + head) * (B * K),
-                target_weight + (m + head) * target_weight_member,
-                target_bias + (m + head) * target_bias_member,
-                row, B, K, ROWS, BK,
+                target_hidden, target_weight, target_bias, m + head,
+                target_weight_member, target_bias_member, row, B, K, ROWS, BK,
             )  # fmt: skip
             lower = (another < after) | (another != another)  # NaN counts as least
             after = tl.where(lower, another, after)
@@ -114,12 +112,10 @@ def _value_gradients(  # type: ignore[no-untyped-def]
     for head in tl.static_range(HEADS):
         error = tl.zeros([ROWS], tl.float32)
         if (head == 0) | pessimistic:
+            at = m + head
             value = _values(
-                hidden + (m + head) * (B * K),
-                weight + (m + head) * weight_member,
-                bias + (m + head) * bias_member,
-                row, B, K, ROWS, BK,
-            )  # fmt: skip
+                hidden, weight, bias, at, weight_member, bias_member, row, B, K, ROWS, BK
+            )
             error = (value - goal) * (2.0 / B)
         tl.store(dy + (m + head) * B + row, error, mask=inside)
 

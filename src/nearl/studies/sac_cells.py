@@ -14,7 +14,7 @@ from typing import Any
 from nearl.presets import load_preset
 from nearl.runs import RunSettings
 from nearl.soft_config import SoftNNConfig
-from nearl.studies.default_arms import Arm, chosen
+from nearl.studies.default_arms import FASTER, LIVE, Arm, chosen
 from nearl.studies.default_cells import Part, check_seeds
 from nearl.studies.mujoco_cells import QUICK, TASKS
 from nearl.studies.population_cell import member_name
@@ -23,11 +23,10 @@ ALGOS = ("sac", "tqc", "crossq")
 CHECKPOINT_EVERY = 2_500  # steps
 # RL Zoo's critics of CrossQ, 2048-2048, are too wide for a CPU; both arms have these.
 WIDTHS = {"crossq": (("policy_kwargs", {"net_arch": [256, 256]}),)}
-LIVE: dict[str, Any] = {"anchor": "live", "self_check": True}
 FORMS: dict[str, dict[str, Any]] = {  # of the search
     "mix": {"gate": 0.0, "mix": 1.0, "refresh_nodes": 2_000},  # DDPG's default
     "live-check": LIVE,
-    "live-check-tau01": LIVE | {"tau_nn": 0.01, "cutoff": None},  # faster targets, for good
+    "live-check-tau01": LIVE | FASTER,
 }
 CONTROLS: dict[str, dict[str, Any]] = {"tau01": {"tau": 0.01}}
 

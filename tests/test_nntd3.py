@@ -492,6 +492,14 @@ def test_damaged_and_foreign_files_are_named_and_nothing_is_lost(tmp_path):
     model.learn(20, reset_num_timesteps=False)
 
 
+def test_the_module_makes_targets_faster_and_never_slower():
+    on, off = (
+        NNTD3("MlpPolicy", "Pendulum-v1", nn=SoftNNConfig.of(ON, tau_nn=0.01, weight=weight)).soft
+        for weight in (0.5, 0.0)
+    )
+    assert [on.tau(0.005), on.tau(0.02), off.tau(0.005)] == [0.01, 0.02, 0.005]
+
+
 def test_without_settings_an_agent_has_the_module_of_its_preset():
     class Child(NNDDPG):
         pass

@@ -14,10 +14,11 @@ from nearl.augmented import AugmentedBatch, make_metric
 from nearl.bench import population_residual
 from nearl.population import MemberSettings, Population, estimate, residual_search
 from nearl.population.learner import Learner
-from nearl.population.modules import module_of
+from nearl.population.modules import has_errors, module_of
 from nearl.population.neighbors import PopulationNeighbors
 from nearl.population.networks import forward
 from nearl.population.residual_group import COLUMNS
+from nearl.population.residual_module import NoErrors
 from nearl.population.sweep import sweep
 from nearl.residual_graph import ResidualGraph, Targets
 from nearl.soft_config import WeightSchedule
@@ -292,6 +293,25 @@ def test_without_a_gate_members_are_td3_and_ddpg_bit_by_bit(mixed):
     torch.testing.assert_close(mixed.learner.actor.flat[0], mine, atol=1e-6, rtol=1e-5)
     graph = trained([member("nntd3", 0, nn=ON)])
     assert not torch.allclose(graph.learner.actor.flat[0], mine, atol=1e-3)
+
+
+def test_faster_targets_of_the_module_are_a_larger_tau_while_its_weight_is_on(tmp_path):
+    """And no more than that: no keys are made, and a larger tau of the member's own stays."""
+    own, module = {"nn": ON}, {"nn": ON | {"tau_nn": 0.05, "cutoff": None}}
+    by_module = [member("nntd3", 1, **module), member("nntd3", 2, **module, tau=0.2)]
+    by_hand = [member("nntd3", 1, **own, tau=0.05), member("nntd3", 2, **own, tau=0.2)]
+    first, second = trained(by_module), trained(by_hand)
+    assert isinstance(first.learner.module.errors, NoErrors) and not has_errors(by_module)
+    assert torch.equal(first.learner.critic_target.flat, second.learner.critic_target.flat)
+    assert torch.equal(first.learner.actor.flat, second.learner.actor.flat)
+    # Until the cutoff, which a population that was cut in between has not forgotten.
+    members = [member("nntd3", 1, nn=ON | {"tau_nn": 0.05, "cutoff": 200})]
+    whole = trained(members)
+    assert not torch.equal(whole.learner.critic_target.flat, first.learner.critic_target.flat[:1])
+    for until in (150, 270):
+        piece = population(tmp_path, members=members, eval_episodes=0, steps=until)
+        piece.train()
+    assert torch.equal(whole.learner.critic_target.flat, piece.learner.critic_target.flat)
 
 
 def test_a_population_that_is_cut_goes_on_to_the_same_bits(mixed, tmp_path):

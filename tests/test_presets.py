@@ -179,7 +179,9 @@ def test_mistakes_are_named(arguments, words):
 def test_changes_go_to_the_module_or_to_the_constructor():
     changes = {"horizon": 3, "gamma": 0.9, "nn": {"weight": 0.25}, "noise_std": 0.7}
     found = load_preset("nntd3", "default", "NoSuchTask-v0", changes | {"learning_rate": "lin_1"})
-    assert found.kwargs["nn"] == {"weight": 0.25, "horizon": 3} and found.kwargs["gamma"] == 0.9
+    before = load_preset("nntd3", "default", "NoSuchTask-v0").kwargs["nn"]
+    assert found.kwargs["nn"] == before | {"weight": 0.25, "horizon": 3}
+    assert found.kwargs["gamma"] == 0.9
     assert (
         found.kwargs["learning_rate"] == Linear(1.0) and found.kwargs["learning_rate"](0.25) == 0.25
     )

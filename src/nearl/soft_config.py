@@ -57,7 +57,7 @@ class SoftNNConfig:
     actor_std: float = 0.8  # of the Gaussian around the deterministic action: authors' code
     log_prob: Literal["sum", "mean"] = "sum"  # over action dimensions
     grad_clip: float | None = None  # norm of the actor term's gradient
-    tau_nn: float | None = None  # target networks' step while the weight is on
+    tau_nn: float | None = None  # target networks' step, at least, while the weight is on
     reward_scale: float = 1.0  # multiplies every reward, with the module and without
     # the residual form: "s1" of the prototypes
     gate: float = 0.95  # lambda_0: trust in a neighbor at distance 0

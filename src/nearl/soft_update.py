@@ -223,8 +223,8 @@ class SoftNN:
         return (1.0 - weight, weight) if beside is None else (1.0, beside)
 
     def tau(self, tau: float) -> float:
-        """The target networks' step: ``tau_nn`` while the weight is on."""
-        return self.config.tau_nn if self.config.tau_nn and self.schedule.on else tau
+        """The target networks' step: at least ``tau_nn`` while the weight is on."""
+        return max(tau, self.config.tau_nn or 0.0) if self.schedule.on else tau
 
     def _renew(self) -> None:
         """Let the policy notice that its network has changed."""

@@ -16,15 +16,14 @@ from nearl.agents import NNDDPG, NNTD3
 from nearl.bench.transitions import collect
 from nearl.presets import load_preset
 from nearl.soft_config import SoftNNConfig
-from nearl.studies.default_arms import FASTER, KERNEL, LIVE
+from nearl.studies.default_arms import KERNEL
 
 ENV = "HalfCheetah-v5"
 # The paper's module on HalfCheetah, all three modifications on, for as long as it takes.
 PAPER = SoftNNConfig.of(load_preset("nntd3", "paper", ENV).kwargs["nn"], cutoff=None)
 RESIDUAL = SoftNNConfig.of(load_preset("nntd3", "residual", ENV).kwargs["nn"])
 SIXTEEN = SoftNNConfig.of(RESIDUAL, **KERNEL, anchor="live")  # the kernel of 16 residuals
-# What the search's fourth round kept for TD3, with as few nodes visited as mixing has.
-CHECKED = SoftNNConfig.of(RESIDUAL, **LIVE, **FASTER, refresh_nodes=2_000)
+CHECKED = SoftNNConfig.of(load_preset("nntd3", "default", ENV).kwargs["nn"])
 MIX = SoftNNConfig.of(load_preset("nnddpg", "default", ENV).kwargs["nn"])  # beside DDPG
 CASES: dict[str, tuple[int, SoftNNConfig]] = {  # stored transitions and settings
     "step": (30_000, SoftNNConfig.of(PAPER, refresh="step")),

@@ -30,9 +30,9 @@ if TYPE_CHECKING:
 def module_of(learner: Learner) -> NeighborModule:
     """The module of a learner's members: ``Learner(..., module=module_of)``."""
     on = settings_of(learner.members)
-    errors: NeighborModule = NoErrors(learner)
-    if has_errors(learner.members):
-        errors = soft_of(learner, [errors_alone(config) for config in on])
+    alone = [errors_alone(config) for config in on]
+    makes = has_errors(learner.members)
+    errors: NeighborModule = soft_of(learner, alone) if makes else NoErrors(learner, alone)
     if not any(config.uses_graph or config.uses_mix for config in on):
         return errors
     kind = PopulationResidual
@@ -50,7 +50,7 @@ def settings_of(members: Sequence[MemberSettings]) -> list[SoftNNConfig]:
 
 def has_errors(members: Sequence[MemberSettings]) -> bool:
     """Whether any member makes nearest-neighbor errors."""
-    return any(errors_alone(config).weight > 0 for config in settings_of(members))
+    return any(config.uses_errors for config in settings_of(members))
 
 
 def errors_alone(config: SoftNNConfig) -> SoftNNConfig:

@@ -27,7 +27,7 @@ from nearl.population.module import NeighborModule
 from nearl.population.partners import PartnerGroup
 from nearl.population.residual_group import ResidualGroup
 from nearl.population.residual_settings import group_key
-from nearl.population.weights import Phase
+from nearl.population.weights import Phase, PopulationWeights
 from nearl.residual import blended_target
 from nearl.soft_config import SoftNNConfig
 from nearl.soft_update import AugmentedBatch
@@ -37,18 +37,26 @@ if TYPE_CHECKING:
 
 
 class NoErrors:
-    """The module of members without nearest-neighbor errors: rewards are scaled, no more."""
+    """The module of members without nearest-neighbor errors: scaled rewards, and ``tau_nn``.
+
+    ``configs``, of all members, make no errors; without any there is no ``tau_nn``.
+    """
 
     phase = Phase(newest=False, batch=False, shift=False, actor=False)
     clips = False
 
-    def __init__(self, learner: Learner) -> None:
+    def __init__(self, learner: Learner, configs: Sequence[SoftNNConfig] = ()) -> None:
         self._settings = learner.settings
+        self._weights: PopulationWeights | None = None
+        if any(config.tau_nn for config in configs):
+            self._weights = PopulationWeights(configs, device=learner.device)
 
     def due(self, total: int) -> bool:
         return False
 
     def step(self, total: int, ended: NDArray[np.bool_], *, counted: bool = True) -> Phase:
+        if self._weights is not None:
+            self._weights.advance(ended, counted=counted)
         return self.phase
 
     def prepare(self) -> None:
@@ -74,13 +82,14 @@ class NoErrors:
         return torch.ones(len(term), device=term.device), torch.zeros(len(term), device=term.device)
 
     def tau(self, tau: Tensor) -> Tensor:
-        return tau
+        return tau if self._weights is None else self._weights.tau(tau)
 
     def state_dict(self) -> dict[str, Any]:
-        return {}
+        return {} if self._weights is None else self._weights.state_dict()
 
     def load_state_dict(self, state: Mapping[str, Any]) -> None:
-        """There is no state."""
+        if self._weights is not None:
+            self._weights.load_state_dict(state)
 
 
 class PopulationResidual:

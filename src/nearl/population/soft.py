@@ -75,7 +75,6 @@ class PopulationSoft:
         self._pull = self.share / self.std[..., 0].square()
         self.grad_clip = column([c.grad_clip or math.inf for c in of])
         self.clips = any(c.grad_clip for c in of)
-        self.tau_nn = column([math.nan if c.tau_nn is None else c.tau_nn for c in of], 1)
         self.weights = PopulationWeights(of, device=clock.device)
         self._slots = torch.zeros(ring.members, 1, dtype=torch.int64, device=clock.device)
         self._errors = torch.zeros(ring.members, 1, device=clock.device)
@@ -184,8 +183,7 @@ class PopulationSoft:
         return self.weights.base, self.weights.term * (self.grad_clip / (norms + 1e-6)).clamp(max=1)
 
     def tau(self, tau: Tensor) -> Tensor:
-        """The target networks' steps ``(P, 1)``: ``tau_nn`` while a weight is on."""
-        return torch.where(self.weights.on & ~self.tau_nn.isnan(), self.tau_nn, tau)
+        return self.weights.tau(tau)
 
     # -- state -----------------------------------------------------------------------------------
 

@@ -9,6 +9,7 @@ from typing import Any, NamedTuple
 import numpy as np
 import torch
 from numpy.typing import NDArray
+from torch import Tensor
 
 from nearl.soft_config import SoftNNConfig
 
@@ -46,6 +47,7 @@ class PopulationWeights:
         self.episodes = np.zeros(len(configs), np.int64)
         self._weight = np.full(len(configs), np.nan)  # as they are in the tensors
         self._before = np.zeros(len(configs), np.bool_)
+        self._tau = torch.tensor(array([c.tau_nn for c in configs], 0.0), device=device).float()
         self._floats = torch.zeros(3, len(configs), device=device)
         self._flags = torch.zeros(3, len(configs), dtype=torch.bool, device=device)
         self.on, self.newest, self.batch = self._flags[:, :, None]
@@ -69,6 +71,10 @@ class PopulationWeights:
         if self._moving or not self._settled or (counted and ended.any()) or self._at_cutoff():
             self.phase = self._set(self._weight > 0)
         return self.phase
+
+    def tau(self, tau: Tensor) -> Tensor:
+        """The target networks' steps ``(P, 1)``: at least ``tau_nn`` while a weight is on."""
+        return torch.where(self.on, torch.maximum(tau, self._tau[:, None]), tau)
 
     def _at_cutoff(self) -> bool:
         return bool((self.by_step & (self.steps == self.cutoff)).any())

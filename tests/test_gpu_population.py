@@ -2,6 +2,7 @@
 
 import pytest
 import torch
+from test_gpu_search import data
 
 from nearl import SoftNNConfig
 from nearl.population.neighbors import PopulationNeighbors, search_torch
@@ -14,56 +15,6 @@ pytestmark = [
     pytest.mark.skipif(not torch.cuda.is_available(), reason="no CUDA device"),
 ]
 
-SHAPES = [  # members, queries, capacity, stored, dim
-    (1, 1, 100, 100, 3),
-    (3, 2, 1000, 1, 5),
-    (2, 77, 1000, 129, 23),
-    (4, 512, 5000, 4321, 23),
-    (2, 33, 40_000, 40_000, 11),
-    (20, 512, 30_000, 30_000, 23),
-    (2, 64, 3000, 3000, 40),
-]
-
-
-def data(kind, members, queries, capacity, dim):
-    """Keys and queries (P, n, W), zeros after the last dimension."""
-    torch.manual_seed(0)
-    width = -(-dim // 8) * 8
-    keys, wanted = torch.randn(members, capacity, dim), torch.randn(members, queries, dim)
-    pick = torch.randint(capacity, (queries,))
-    if kind == "clustered":
-        keys = 1e-3 * keys + 10 * torch.randn(members, 1, dim)
-        wanted = keys[:, pick] + 1e-4 * wanted
-    elif kind == "duplicates":
-        keys = keys[:, torch.randint(max(1, capacity // 8), (capacity,))]
-        wanted[:, ::2] = keys[:, pick[::2]]
-    elif kind == "grid":
-        keys, wanted = keys.round(), wanted.round()
-    elif kind == "near ties":  # all points at the same distance but for rounding
-        keys, wanted = 3 * torch.nn.functional.normalize(keys, dim=-1), 1e-6 * wanted
-    elif kind == "far":
-        keys, wanted = 1e3 + keys, 1e3 + wanted
-    rows = [torch.zeros(*x.shape[:2], width) for x in (keys, wanted)]
-    for row, x in zip(rows, (keys, wanted), strict=True):
-        row[..., :dim] = x
-    return [row.cuda() for row in rows]
-
-
-@pytest.mark.parametrize("precision", ["tf32", "tf32x3"])
-@pytest.mark.parametrize("kind", ["random", "clustered", "duplicates", "grid", "near ties", "far"])
-@pytest.mark.parametrize(("members", "queries", "capacity", "stored", "dim"), SHAPES)
-def test_the_kernels_find_the_canonical_winner(
-    members, queries, capacity, stored, dim, kind, precision
-):
-    from nearl.neighbors.triton_search import search_triton
-
-    keys, wanted = data(kind, members, queries, capacity, dim)
-    count = torch.tensor([stored], device="cuda")
-    distances, slots = search_triton(wanted, keys, count, precision=precision)
-    expected, right = search_torch(wanted, keys, count)  # float64 differences of all pairs
-    assert torch.equal(slots, right)
-    torch.testing.assert_close(distances, expected, rtol=1e-6, atol=0)
-
 
 def test_on_the_gpu_torch_finds_what_it_finds_on_the_cpu():
     keys, wanted = data("grid", 3, 40, 2000, 7)
@@ -72,19 +23,6 @@ def test_on_the_gpu_torch_finds_what_it_finds_on_the_cpu():
     on_cpu = search_torch(wanted.cpu(), keys.cpu(), count.cpu())
     assert torch.equal(on_gpu[1].cpu(), on_cpu[1])
     torch.testing.assert_close(on_gpu[0].cpu(), on_cpu[0], rtol=1e-6, atol=0)
-
-
-def test_only_the_rows_asked_are_searched():
-    from nearl.neighbors.triton_search import search_triton
-
-    keys, wanted = data("random", 3, 200, 1000, 9)
-    count, rows = torch.tensor([900], device="cuda"), torch.tensor([200, 0, 70], device="cuda")
-    distances, slots = search_triton(wanted, keys, count, rows)
-    everything = search_triton(wanted, keys, count)
-    for p, asked in enumerate(rows.tolist()):
-        assert torch.equal(distances[p, :asked], everything[0][p, :asked])
-        assert torch.equal(slots[p, :asked], everything[1][p, :asked])
-        assert (slots[p, asked:] == 0).all() and (distances[p, asked:] == 0).all()
 
 
 def test_a_captured_search_sees_the_memory_grow_and_wrap():

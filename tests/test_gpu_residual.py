@@ -3,7 +3,7 @@
 import numpy as np
 import pytest
 import torch
-from test_gpu_population import data
+from test_gpu_search import data
 from test_population_gpu import PLAIN, member, population
 from test_population_residual import CONFIGS, ERRORS, KERNEL, LEARNED, ON, Both, compare_columns
 

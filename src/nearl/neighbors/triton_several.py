@@ -14,14 +14,15 @@ import triton
 import triton.language as tl
 from torch import Tensor
 
-from nearl.neighbors.triton_search import (
-    CHUNK,
+from nearl.neighbors.triton_floors import (
     TILE,
     Precision,
-    canonical_squares,
-    rough_squares,
+    bound_options,
+    lift,
+    padded_width,
     tile_floors,
 )
+from nearl.neighbors.triton_search import CHUNK, canonical_squares, rough_squares
 
 NONE = tl.constexpr(2147483647)  # no slot
 
@@ -35,13 +36,13 @@ def several_triton(
     """
     members, wanted, width = queries.shape
     rows = torch.full((members,), wanted, device=queries.device)
-    floors, keep, padded = tile_floors(queries, keys, count, rows, precision=precision)
+    floors = tile_floors(queries, keys, count, rows, precision=precision)
     distances = torch.empty((members, wanted, k), device=queries.device)
     slots = torch.empty((members, wanted, k), dtype=torch.int64, device=queries.device)
     _several[(wanted, members)](
         queries, keys, count, floors, distances, slots, wanted, keys.shape[1], floors.shape[2],
-        K=k, ROOM=max(2, triton.next_power_of_2(k)), W=width, PADDED=padded, TILE=TILE,
-        CHUNK=CHUNK, KEEP=keep, SLACK=1.0 + (width + 8) * 2.0**-22,
+        K=k, ROOM=max(2, triton.next_power_of_2(k)), W=width, PADDED=padded_width(width), TILE=TILE,
+        CHUNK=CHUNK, SLACK=1.0 + (width + 8) * 2.0**-22, **bound_options(precision, width),
         num_warps=4, enable_fp_fusion=False,
     )  # fmt: skip
     return distances, slots
@@ -51,7 +52,8 @@ def several_triton(
 def _several(  # type: ignore[no-untyped-def]
     queries, keys, count, floors, distances, slots, wanted, capacity, tiles,
     K: tl.constexpr, ROOM: tl.constexpr, W: tl.constexpr, PADDED: tl.constexpr,
-    TILE: tl.constexpr, CHUNK: tl.constexpr, KEEP: tl.constexpr, SLACK: tl.constexpr,
+    TILE: tl.constexpr, CHUNK: tl.constexpr, SLACK: tl.constexpr, KEPT: tl.constexpr,
+    CUT: tl.constexpr,
 ):  # fmt: skip
     """The canonical winners of one query, and the list of them in ROOM places."""
     p = tl.program_id(1).to(tl.int64)
@@ -63,15 +65,14 @@ def _several(  # type: ignore[no-untyped-def]
     mine = floors + place * tiles
     d = tl.arange(0, PADDED)
     q = tl.load(query + d, mask=d < W, other=0.0)  # (PADDED,)
-    wide = q.to(tl.float64)
-    lift = tl.sum(wide * wide, axis=0) * KEEP - 1e-30  # a floor plus this bounds |q - x|^2
+    above = lift(q, KEPT, CUT)
 
     places = tl.arange(0, ROOM)  # those from K on never hold anything
     best = tl.where(places < K, float("inf"), float("-inf")).to(tl.float64)
     names = tl.where(places < K, NONE, -1)
     worst = tl.max(best, axis=0)
     floor, tile = _following(mine, float("-inf"), -1, used, CHUNK)
-    while (tile < used) & (floor.to(tl.float64) + lift <= worst):
+    while (tile < used) & (floor.to(tl.float64) + above <= worst):
         n = tile * TILE + tl.arange(0, TILE)
         rough = rough_squares(q, base, n, stored, W, PADDED)
         near = (n < stored) & (rough.to(tl.float64) <= worst * SLACK + 1e-30)

@@ -18,7 +18,8 @@ import triton.language as tl
 from torch import Tensor
 
 from nearl.memory import Transitions
-from nearl.neighbors.triton_search import search_triton, squared_norms
+from nearl.neighbors.triton_floors import lowered_norms
+from nearl.neighbors.triton_search import search_triton
 from nearl.population.fused import block_of, dense
 from nearl.population.fused_act import precision
 from nearl.population.fused_walk import Single
@@ -81,7 +82,7 @@ class FusedWalks(Walks):
 
     def of(self, batch: Transitions, who: Tensor) -> Walked:
         if batch.slots.shape[1] > 1:
-            self._norms = squared_norms(self.neighbors.keys, self.neighbors.count)
+            self._norms = lowered_norms(self.neighbors.keys, self.neighbors.count)
             return super().of(batch, who)
         return self._single.of(batch.slots, who[:, 0].to(torch.int32))
 

@@ -22,6 +22,7 @@ from nearl.soft_config import SoftNNConfig
 
 ENV, WARM = "HalfCheetah-v4", 300
 STORED = (10_000, 30_000)  # transitions in the NN phase
+MODULES = {"residual": "nntd3", "mix": "nnddpg"}  # whose defaults these are
 EVERY = 10_000  # steps from one evaluation to the next, as by default
 
 
@@ -53,7 +54,7 @@ def run(
         plain = trained(members("td3", size, WARM), steps, device, evaluate=evaluate)
         silent = trained(members("td3", size, WARM), -(-steps // 3), device) if evaluate else plain
         rows: dict[str, list[float]] = {"step": [], "batch": []}
-        refreshed: dict[str, list[float]] = {"residual": [], "mix": []}
+        refreshed: dict[str, list[float]] = {form: [] for form in MODULES}
         some = max(100, steps // 10) if gpu else max(20, steps // 5)
         for moment in moments(size, stored, device):
             many = moment.rows.shape[1]
@@ -63,7 +64,7 @@ def run(
                 ratios.append(trained(with_module, some, device, moment=moment) / base)
             period = {} if refresh_every is None else {"refresh_every": refresh_every}
             for form, ratios in refreshed.items():
-                with_form = members("nntd3", size, many, preset="residual", form=form, **period)
+                with_form = members("nntd3", size, many, module=MODULES[form], **period)
                 every = with_form[0].nn.refresh_every
                 # As many refreshes as in the long run; the first two compile kernels.
                 whole, first = -(-2 * some // every) * every, every if gpu else 0
@@ -96,16 +97,16 @@ def run(
 
 
 def members(
-    algo: str, size: int, warm_up: int, *, preset: str = "paper", form: str = "", **nn: Any
+    algo: str, size: int, warm_up: int, *, module: str | None = None, **nn: Any
 ) -> list[MemberSettings]:
-    """The preset's settings, the module on for as long as it takes.
+    """The paper's settings, the module on for as long as it takes.
 
-    With the ``form`` "mix" the module is what NNDDPG has by default.
+    With ``module``, the name of an algorithm, it is the one of its preset `default`.
     """
-    first = settings_from_preset(algo, preset, ENV)
-    if form == "mix":
-        first = replace(first, nn=settings_from_preset("nnddpg", "default", ENV).nn)
-    if nn or form:
+    first = settings_from_preset(algo, "paper", ENV)
+    if module is not None:
+        first = replace(first, nn=settings_from_preset(module, "default", ENV).nn)
+    if nn or module is not None:
         first = replace(first, nn=SoftNNConfig.of(first.nn, cutoff=None, **nn))
     first = replace(first, learning_starts=warm_up, buffer_size=100_000)
     return [replace(first, seed=seed) for seed in range(size)]

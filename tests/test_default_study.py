@@ -210,6 +210,25 @@ def test_the_summary_has_ratios_by_task_and_over_tasks(faked):
     assert summary["all"]["td3-n3"]["over td3"]["100000"]["tasks"] == ["Hopper-v4"]
 
 
+def test_a_module_with_faster_targets_is_measured_against_these_alone_too(tmp_path, monkeypatch):
+    monkeypatch.setattr(mujoco_summary, "REPS", 20)
+    levels = {"td3": 100.0, "td3-tau01": 150.0, "s1-live-check-tau01": 180.0, "s1": 90.0}
+    write(tmp_path / "Hopper-v4.csv", curves(levels))
+    found = default_summary.summarize("search", tmp_path)["tasks"]["Hopper-v4"]
+    ratios = {
+        (arm, over): own["100000"]["ratio"]
+        for arm, of in found.items()
+        for over, own in of.items()
+        if over.startswith("over ")
+    }
+    assert ratios == {
+        ("td3-tau01", "over td3"): pytest.approx(1.5, rel=1e-4),
+        ("s1-live-check-tau01", "over td3"): pytest.approx(1.8, rel=1e-4),
+        ("s1-live-check-tau01", "over td3-tau01"): pytest.approx(1.2, rel=1e-4),
+        ("s1", "over td3"): pytest.approx(0.9, rel=1e-4),
+    }
+
+
 def test_an_arm_that_is_behind_is_compared_where_both_have_been(tmp_path, monkeypatch):
     monkeypatch.setattr(mujoco_summary, "REPS", 20)
     whole = curves({"td3": 100.0}, length=100, every=10_000)

@@ -20,6 +20,14 @@ class Arm:
     settings: tuple[tuple[str, Any], ...] = ()  # replace the preset's
     base: str | None = None  # None: others are measured against it
 
+    @property
+    def rivals(self) -> tuple[str, ...]:
+        """The base and, of an arm with a module and faster targets, these alone."""
+        if self.base is None:
+            return ()
+        faster = self.algo.startswith("nn") and dict(self.settings).get("tau") == 0.01
+        return (self.base, f"{self.base}-tau01") if faster else (self.base,)
+
 
 def _search(name: str, *, algo: str = "nntd3", base: str = "td3", **settings: Any) -> Arm:
     """An agent with preset ``residual``, which is setting s1, but for ``settings``."""
@@ -99,6 +107,7 @@ SEARCH = (
     _search("kernel16-live-mix", **KERNEL, anchor="live", mix=1.0),
     _search("s1-nodes", refresh_nodes=20_000),
     _control("ddpg", base=None, algo="ddpg"),
+    _control("ddpg-tau01", base="ddpg", algo="ddpg", tau=0.01),
     _control("ddpg-tau02", base="ddpg", algo="ddpg", tau=0.02),
     _search("ddpg-kernel16-live", base="ddpg", algo="nnddpg", **KERNEL, anchor="live"),
     _search("ddpg-mix", base="ddpg", algo="nnddpg", gate=0.0, mix=1.0),

@@ -1,8 +1,8 @@
 """Summary of the study of the default, from its CSV files alone.
 
 By task and arm, at every mark that it has reached: the return there and the area under the curve
-up to it (the mean of all evaluations), the ratio of the area's IQM to that of the arm's base, and
-the probability of improvement. By arm, both over all tasks.
+up to it (the mean of all evaluations), the ratio of the area's IQM to those of the arm's rivals,
+and the probability of improvement. By arm, both over all tasks.
 """
 
 from __future__ import annotations
@@ -58,9 +58,9 @@ def _steps_of(found: Evaluations, *arms: str) -> list[list[int]]:
     return [[found.reached(member_name(arm, seed)) for seed in found.of(arm)[0]] for arm in arms]
 
 
-def pair_of(found: Evaluations, arm: Arm, mark: int, kind: str) -> Pair | None:
-    """Scores of an arm and of its base at a mark, of the seeds that both have."""
-    ours, theirs = (scores(found, name, mark)[kind] for name in (arm.name, str(arm.base)))
+def pair_of(found: Evaluations, arm: str, rival: str, mark: int, kind: str) -> Pair | None:
+    """Scores of an arm and of a rival at a mark, of the seeds that both have."""
+    ours, theirs = (scores(found, name, mark)[kind] for name in (arm, rival))
     seeds = sorted(ours.keys() & theirs.keys())
     if not seeds:
         return None
@@ -68,13 +68,13 @@ def pair_of(found: Evaluations, arm: Arm, mark: int, kind: str) -> Pair | None:
 
 
 def pairs_of(
-    tasks: Mapping[str, Evaluations], arm: Arm, kind: str = "auc"
+    tasks: Mapping[str, Evaluations], arm: str, rival: str, kind: str = "auc"
 ) -> dict[int, dict[str, Pair]]:
-    """``pair_of`` at every mark that the arm and its base have reached, by task."""
+    """``pair_of`` at every mark that the arm and its rival have reached, by task."""
     found: dict[int, dict[str, Pair]] = {}
-    for task, of in tasks.items() if arm.base else ():
-        for mark in marks_of(of, arm.name, str(arm.base)):
-            if (pair := pair_of(of, arm, mark, kind)) is not None:
+    for task, of in tasks.items():
+        for mark in marks_of(of, arm, rival):
+            if (pair := pair_of(of, arm, rival, mark, kind)) is not None:
                 found.setdefault(mark, {})[task] = pair
     return dict(sorted(found.items()))
 
@@ -88,12 +88,12 @@ def summarize(part: str, results: Path, *, known: Sequence[Arm] | None = None) -
         for task, found in tasks.items()
     }
     together: dict[str, Any] = {}
-    for arm in arms:
-        returns = pairs_of(tasks, arm, "return")
-        for mark, pairs in pairs_of(tasks, arm).items():
+    for name, rival in [(arm.name, rival) for arm in arms for rival in arm.rivals]:
+        returns = pairs_of(tasks, name, rival, "return")
+        for mark, pairs in pairs_of(tasks, name, rival).items():
             for task, compared in _compared(pairs, returns[mark]).items():
-                own = together.setdefault(arm.name, {}) if task == "all" else single[task][arm.name]
-                own.setdefault(f"over {arm.base}", {})[str(mark)] = compared
+                own = together.setdefault(name, {}) if task == "all" else single[task][name]
+                own.setdefault(f"over {rival}", {})[str(mark)] = compared
     return {"part": part, "tasks": single, "all": together}
 
 

@@ -24,7 +24,7 @@ CHECKPOINT_EVERY = 2_500  # steps
 # RL Zoo's critics of CrossQ, 2048-2048, are too wide for a CPU; both arms have these.
 WIDTHS = {"crossq": (("policy_kwargs", {"net_arch": [256, 256]}),)}
 FORMS: dict[str, dict[str, Any]] = {  # of the search
-    "mix": {"gate": 0.0, "mix": 1.0, "refresh_nodes": 2_000},  # DDPG's default
+    "mix": {"gate": 0.0, "mix": 1.0, "refresh_nodes": 2_000},  # as DDPG has it
     "live-check": LIVE,
     "live-check-tau01": LIVE | FASTER,
 }

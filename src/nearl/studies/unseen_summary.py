@@ -43,7 +43,7 @@ def compared(tasks: Mapping[str, Evaluations], arm: Arm) -> dict[str, Any]:
     areas = {}
     for task, of in tasks.items():
         last = common_step(of, arm.name, str(arm.base))
-        pairs = {kind: pair_of(of, arm, last, kind) for kind in KINDS}
+        pairs = {kind: pair_of(of, arm.name, str(arm.base), last, kind) for kind in KINDS}
         if pairs["auc"] is None or pairs["return"] is None:
             continue
         unit = curve_range(of, str(arm.base), last)

@@ -59,6 +59,7 @@ CHANGED: dict[str, dict[str, Any]] = {
     "gate05": {"gate": 0.5},
     "sweeps1": {"sweeps": 1},
     "kernel4": {"residual_neighbors": 4},
+    "every100": {"refresh_every": 100},
     "every2000": {"refresh_every": 2_000},
     "graph5000": {"graph_size": 5_000},
     "whitened": {"metric": "whitened"},

@@ -4,22 +4,14 @@ Needs Triton and CUDA. Without CUDA it runs in Triton's interpreter:
 TRITON_INTERPRET=1 python -m pytest tests/test_gpu_act.py
 """
 
-import os
-
 import pytest
 import torch
+from triton_device import DEVICE, on_either
 
 from nearl.population import MemberSettings
 from nearl.population.learner import Learner
 
-pytest.importorskip("triton")
-CUDA = torch.cuda.is_available()
-DEVICE = "cuda" if CUDA else "cpu"
-INTERPRETED = os.environ.get("TRITON_INTERPRET") == "1"
-pytestmark = [
-    pytest.mark.gpu,
-    pytest.mark.skipif(not (CUDA or INTERPRETED), reason="no CUDA device"),
-]
+pytestmark = on_either
 OBS, ACT = 7, 3
 
 

@@ -4,28 +4,19 @@ Needs Triton and CUDA. Without CUDA it runs in Triton's interpreter:
 TRITON_INTERPRET=1 python -m pytest tests/test_gpu_augment.py
 """
 
-import os
-
 import numpy as np
 import pytest
 import torch
 from test_population_mixing import MIX
 from test_population_residual import ERRORS, KERNEL, ON
+from triton_device import DEVICE, on_either
 
 from nearl.population import MemberSettings
 from nearl.population.learner import Learner
 from nearl.population.modules import module_of
 from nearl.population.residual_module import PopulationResidual
 
-pytest.importorskip("triton")
-CUDA = torch.cuda.is_available()
-DEVICE = "cuda" if CUDA else "cpu"
-pytestmark = [
-    pytest.mark.gpu,
-    pytest.mark.skipif(
-        not (CUDA or os.environ.get("TRITON_INTERPRET") == "1"), reason="no CUDA device"
-    ),
-]
+pytestmark = on_either
 OBS, ACT, STARTS, BATCH = 3, 2, 20, 40
 
 

@@ -4,26 +4,18 @@ Needs Triton and CUDA. Without CUDA, most of it runs in Triton's interpreter:
 TRITON_INTERPRET=1 python -m pytest tests/test_gpu_fused.py
 """
 
-import os
 from typing import NamedTuple
 
 import pytest
 import torch
+from triton_device import CUDA, DEVICE, INTERPRETED, needs_cuda, on_either
 
 from nearl.population import MemberSettings
 from nearl.population.learner import Learner
 from nearl.population.networks import Stack
 from nearl.soft_update import AugmentedBatch
 
-pytest.importorskip("triton")
-CUDA = torch.cuda.is_available()
-DEVICE = "cuda" if CUDA else "cpu"
-INTERPRETED = os.environ.get("TRITON_INTERPRET") == "1"
-pytestmark = [
-    pytest.mark.gpu,
-    pytest.mark.skipif(not (CUDA or INTERPRETED), reason="no CUDA device"),
-]
-needs_cuda = pytest.mark.skipif(not CUDA or INTERPRETED, reason="no CUDA device")
+pytestmark = on_either
 
 ERRORS = {"ieee": 1e-5, "tf32x3": 1e-5, "tf32": 3e-3, "bf16": 2e-2}  # of the largest number
 # The interpreter multiplies bfloat16 wrongly and everything else exactly.

@@ -8,28 +8,22 @@ import numpy as np
 import pytest
 import torch
 from test_gpu_fused import (
-    CUDA,
-    DEVICE,
-    INTERPRETED,
     advance,
     assert_same_movement,
     flats,
     learners,
-    needs_cuda,
     randn,
 )
 from test_gpu_residual import assert_close, assert_members_are_alone, fed, random_rows
 from test_population_gpu import member, population
 from test_population_mixing import CONFIGS, MIX, Mixing
 from test_population_residual import ERRORS, KERNEL, ON
+from triton_device import DEVICE, needs_cuda, on_either
 
 from nearl.population import MemberSettings
 from nearl.population.modules import module_of
 
-pytestmark = [
-    pytest.mark.gpu,
-    pytest.mark.skipif(not (CUDA or INTERPRETED), reason="no CUDA device"),
-]
+pytestmark = on_either
 BATCH = ERRORS | {"critic_weight": None, "refresh": "batch"}  # valued beside the critics' work
 MIXERS = [
     ("td3", {}),

@@ -3,17 +3,14 @@
 import pytest
 import torch
 from test_gpu_search import data
+from triton_device import needs_cuda
 
 from nearl import SoftNNConfig
 from nearl.population.neighbors import PopulationNeighbors, search_torch
 from nearl.population.ring import Ring
 from nearl.population.soft import PopulationSoft
 
-pytest.importorskip("triton")
-pytestmark = [
-    pytest.mark.gpu,
-    pytest.mark.skipif(not torch.cuda.is_available(), reason="no CUDA device"),
-]
+pytestmark = [pytest.mark.gpu, needs_cuda]
 
 
 def test_on_the_gpu_torch_finds_what_it_finds_on_the_cpu():

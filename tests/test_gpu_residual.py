@@ -6,14 +6,11 @@ import torch
 from test_gpu_search import data
 from test_population_gpu import PLAIN, member, population
 from test_population_residual import CONFIGS, ERRORS, KERNEL, LEARNED, ON, Both, compare_columns
+from triton_device import needs_cuda
 
 from nearl.neighbors import BruteForce
 
-pytest.importorskip("triton")
-pytestmark = [
-    pytest.mark.gpu,
-    pytest.mark.skipif(not torch.cuda.is_available(), reason="no CUDA device"),
-]
+pytestmark = [pytest.mark.gpu, needs_cuda]
 
 MIXED = [
     PLAIN[0],

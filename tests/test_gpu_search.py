@@ -3,21 +3,13 @@
 TRITON_INTERPRET=1 python -m pytest tests/test_gpu_search.py
 """
 
-import os
-
 import pytest
 import torch
+from triton_device import DEVICE, INTERPRETED, on_either
 
 from nearl.population.neighbors import search_torch
 
-pytest.importorskip("triton")
-CUDA = torch.cuda.is_available()
-DEVICE = "cuda" if CUDA else "cpu"
-INTERPRETED = os.environ.get("TRITON_INTERPRET") == "1"
-pytestmark = [
-    pytest.mark.gpu,
-    pytest.mark.skipif(not (CUDA or INTERPRETED), reason="no CUDA device"),
-]
+pytestmark = on_either
 
 SHAPES = [(1, 1, 100, 100, 3), (3, 2, 1000, 1, 5), (2, 21, 400, 129, 23)]
 if not INTERPRETED:  # members, queries, capacity, stored, dim

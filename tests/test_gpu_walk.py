@@ -4,10 +4,9 @@ Needs Triton and CUDA. Without CUDA it runs in Triton's interpreter:
 TRITON_INTERPRET=1 python -m pytest tests/test_gpu_walk.py
 """
 
-import os
-
 import pytest
 import torch
+from triton_device import DEVICE, on_either
 
 from nearl import SoftNNConfig
 from nearl.population import MemberSettings
@@ -15,14 +14,7 @@ from nearl.population.learner import Learner
 from nearl.population.modules import module_of
 from nearl.population.walks import Walks
 
-pytest.importorskip("triton")
-CUDA = torch.cuda.is_available()
-DEVICE = "cuda" if CUDA else "cpu"
-INTERPRETED = os.environ.get("TRITON_INTERPRET") == "1"
-pytestmark = [
-    pytest.mark.gpu,
-    pytest.mark.skipif(not (CUDA or INTERPRETED), reason="no CUDA device"),
-]
+pytestmark = on_either
 OBS, ACT = 5, 3
 
 

@@ -64,7 +64,8 @@ def _on_host(neighbors: PopulationNeighbors, queries: Tensor, k: int) -> Neighbo
 
 
 def _by_kernels(neighbors: PopulationNeighbors, k: int) -> tuple[Answer, int]:
-    from nearl.neighbors.triton_floors import TILE, search_triton
+    from nearl.neighbors.triton_floors import TILE
+    from nearl.neighbors.triton_search import search_triton
     from nearl.neighbors.triton_several import several_triton
 
     tiles = -(-neighbors.window // TILE)

@@ -71,7 +71,7 @@ def test_continued_in_pieces_equals_in_one_go(tmp_path, changes):
 
 @pytest.mark.parametrize("kind", [signal.SIGKILL, signal.SIGINT])
 def test_a_killed_run_continues_to_the_same_numbers(tmp_path, kind):
-    options = ["--env", "CartPole-v1", "--steps", "6000", "--seed", "5", "--eval-every", "500"]
+    options = ["--env", "CartPole-v1", "--steps", "12000", "--seed", "5", "--eval-every", "500"]
     options += ["--eval-episodes", "2", "--checkpoint-every", "250"]
 
     def start(folder):

@@ -71,12 +71,18 @@ def test_continued_in_pieces_equals_in_one_go(tmp_path, changes):
 
 @pytest.mark.parametrize("kind", [signal.SIGKILL, signal.SIGINT])
 def test_a_killed_run_continues_to_the_same_numbers(tmp_path, kind):
-    options = ["--env", "CartPole-v1", "--steps", "12000", "--seed", "5", "--eval-every", "500"]
+    options = ["--env", "CartPole-v1", "--steps", "6000", "--seed", "5", "--eval-every", "500"]
     options += ["--eval-episodes", "2", "--checkpoint-every", "250"]
 
     def start(folder):
         command = [*COMMAND, "train", "nnac", *options, "--out", str(folder)]
-        return subprocess.Popen(command, stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL)
+        return subprocess.Popen(
+            command,
+            stdout=subprocess.DEVNULL,
+            stderr=subprocess.DEVNULL,
+            # A shell's background jobs ignore Ctrl-C, and so would what they start.
+            preexec_fn=lambda: signal.signal(signal.SIGINT, signal.SIG_DFL),
+        )
 
     assert start(tmp_path / "whole").wait() == 0
     killed = Run(tmp_path / "killed")

@@ -55,7 +55,7 @@ def lowered_norms(keys: Tensor, count: Tensor, *, precision: Precision = "tf32")
     norms = torch.empty((members, capacity), device=keys.device)
     _norms[(triton.cdiv(capacity, NORMS), members)](
         keys, count, norms, capacity, W=width, PADDED=padded_width(width), POINTS=NORMS,
-        KEPT=kept(precision, width), CUT=precision == "tf32", num_warps=8,
+        **bound_options(precision, width), num_warps=8,
     )  # fmt: skip
     return norms
 
@@ -99,7 +99,7 @@ def tile_floors(
 
 
 def bound_options(precision: Precision, width: int) -> dict[str, float | bool]:
-    """The compile-time arguments of ``lift``."""
+    """The compile-time arguments of ``lift`` and ``lowered_norms``."""
     return {"KEPT": kept(precision, width), "CUT": precision == "tf32"}
 
 

@@ -35,7 +35,10 @@ def population(
     checkpoint_minutes: Annotated[float, typer.Option(help="Minutes between checkpoints.")] = 10.0,
     device: Annotated[str, typer.Option(help="auto, cpu or cuda.")] = "auto",
     threads: Annotated[
-        int | None, typer.Option(help="Threads that step simulations; default all cores.")
+        int | None,
+        typer.Option(
+            help="Threads that step simulations; default one per core, beside a GPU one less."
+        ),
     ] = None,
     precision: Annotated[
         str, typer.Option(help="Matrix products on a GPU: tf32 or fp32.")

@@ -33,7 +33,10 @@ Quick = Annotated[
 ]
 Device = Annotated[str, typer.Option(help="auto, cpu or cuda.")]
 Threads = Annotated[
-    int | None, typer.Option(help="Threads that step simulations; default all cores.")
+    int | None,
+    typer.Option(
+        help="Threads that step simulations; default one per core, beside a GPU one less."
+    ),
 ]
 Precision = Annotated[str, typer.Option(help="Matrix products on a GPU: tf32 or fp32.")]
 Table = Annotated[bool, typer.Option(help="Show a live table, not a line each time.")]

@@ -5,22 +5,18 @@ from __future__ import annotations
 import itertools
 import os
 import time
-from dataclasses import replace
-from typing import Any, NamedTuple
+from typing import Any
 
 import numpy as np
 import torch
 from rich.table import Table
 from stable_baselines3 import TD3
-from torch import Tensor
 
+from nearl.bench.population_turns import ENV, Part, in_turns, members, moments, prepared
 from nearl.envs import make_batched
-from nearl.population import MemberSettings, Population, settings_from_preset
-from nearl.population.learner import NETWORKS
-from nearl.population.soft import PopulationSoft
-from nearl.soft_config import SoftNNConfig
 
-ENV, WARM = "HalfCheetah-v4", 300
+WARM = 300
+ROUNDS = 4  # turns on a GPU
 STORED = (10_000, 30_000)  # transitions in the NN phase
 MODULES = {"residual": "nntd3", "mix": "nnddpg"}  # whose defaults these are
 EVERY = 10_000  # steps from one evaluation to the next, as by default
@@ -51,24 +47,14 @@ def run(
     rate = matrix_rate(device)
     runs = []
     for size in sizes:
-        plain = trained(members("td3", size, WARM), steps, device, evaluate=evaluate)
-        silent = trained(members("td3", size, WARM), -(-steps // 3), device) if evaluate else plain
-        rows: dict[str, list[float]] = {"step": [], "batch": []}
-        refreshed: dict[str, list[float]] = {form: [] for form in MODULES}
-        some = max(100, steps // 10) if gpu else max(20, steps // 5)
-        for moment in moments(size, stored, device):
-            many = moment.rows.shape[1]
-            base = trained(members("td3", size, many), some, device, moment=moment)
-            for refresh, ratios in rows.items():
-                with_module = members("nntd3", size, many, refresh=refresh)
-                ratios.append(trained(with_module, some, device, moment=moment) / base)
-            period = {} if refresh_every is None else {"refresh_every": refresh_every}
-            for form, ratios in refreshed.items():
-                with_form = members("nntd3", size, many, module=MODULES[form], **period)
-                every = with_form[0].nn.refresh_every
-                # As many refreshes as in the long run; the first two compile kernels.
-                whole, first = -(-2 * some // every) * every, every if gpu else 0
-                ratios.append(trained(with_form, whole, device, moment=moment, warm=first) / base)
+        ratios = phases(
+            size,
+            stored,
+            device,
+            max(100, steps // 10) if gpu else max(20, steps // 5),
+            refresh_every,
+        )
+        plain, silent = speeds(size, steps, device, evaluate=evaluate)
         flops = size * update_flops()
         runs.append(
             {
@@ -76,10 +62,7 @@ def run(
                 "agent_steps_per_s": size / plain,
                 "sb3_steps_per_s": peer,
                 "ratio": size / plain / peer,
-                "nn_step_ratio": max(rows["step"]),
-                "nn_batch_ratio": max(rows["batch"]),
-                "nn_residual_ratio": max(refreshed["residual"]),
-                "nn_mix_ratio": max(refreshed["mix"]),
+                **{f"nn_{form}_ratio": max(found) for form, found in ratios.items()},
                 "us_per_step": 1e6 * plain,
                 "evaluation_share": 1.0 - silent / plain,
                 "floor_matrix_us": 1e6 * flops / rate,
@@ -96,100 +79,44 @@ def run(
     }
 
 
-def members(
-    algo: str, size: int, warm_up: int, *, module: str | None = None, **nn: Any
-) -> list[MemberSettings]:
-    """The paper's settings, the module on for as long as it takes.
-
-    With ``module``, the name of an algorithm, it is the one of its preset `default`.
-    """
-    first = settings_from_preset(algo, "paper", ENV)
-    if module is not None:
-        first = replace(first, nn=settings_from_preset(module, "default", ENV).nn)
-    if nn or module is not None:
-        first = replace(first, nn=SoftNNConfig.of(first.nn, cutoff=None, **nn))
-    first = replace(first, learning_starts=warm_up, buffer_size=100_000)
-    return [replace(first, seed=seed) for seed in range(size)]
+def speeds(size: int, steps: int, device: str, *, evaluate: bool) -> tuple[float, float]:
+    """Seconds per step of TD3 with evaluations, if there are any, and without, in turns."""
+    of = members("td3", size, WARM)
+    if not evaluate:
+        (plain,) = in_turns([Part(prepared(of, steps, device), steps)])
+        return plain, plain
+    # An evaluation is underway in all of it, as in all of training.
+    both = [prepared(of, steps, device, evaluate=EVERY), prepared(of, steps, device)]
+    plain, silent = in_turns([Part(one, steps // ROUNDS) for one in both], ROUNDS)
+    return plain, silent
 
 
-class Moment(NamedTuple):
-    """What a population in its NN phase holds after so many steps."""
-
-    rows: Tensor  # (P, steps, width)
-    networks: dict[str, Tensor]
-
-
-def moments(size: int, stored: tuple[int, ...], device: str) -> list[Moment]:
-    """A population trained with the module, as it is when so many transitions are stored."""
-    first = 1_000 if device == "cuda" else 100
-    population = Population(
-        ENV,
-        members("nntd3", size, first, refresh="step"),
-        steps=max(stored) + 1,
-        device=device,
-        eval_episodes=0,
-        table=False,
-    )
-    found = []
-    for count in sorted(stored):
-        while population.step < count:
-            population._advance()
-        population.engine.synchronize()
-        learner = population.learner
-        networks = {name: getattr(learner, name).flat.clone() for name in NETWORKS}
-        found.append(Moment(learner.memory.data[:, :count].clone(), networks))
+def phases(
+    size: int, stored: tuple[int, ...], device: str, steps: int, refresh_every: int | None
+) -> dict[str, list[float]]:
+    """Ratios of the time per step to the plain one's, by form, with so much stored."""
+    rounds = ROUNDS if device == "cuda" else 1
+    found: dict[str, list[float]] = {}
+    for moment in moments(size, stored, device):
+        many = moment.rows.shape[1]
+        forms = {"": members("td3", size, many)}
+        for refresh in ("step", "batch"):
+            forms[refresh] = members("nntd3", size, many, refresh=refresh)
+        period = {} if refresh_every is None else {"refresh_every": refresh_every}
+        for form, module in MODULES.items():
+            forms[form] = members("nntd3", size, many, module=module, **period)
+        parts = []
+        for form, of in forms.items():
+            # Of those that refresh now and then, as often as in a long run.
+            every = of[0].nn.refresh_every if form in MODULES else 1
+            block = -(-steps // rounds // every) * every
+            warm = every if form in MODULES and device == "cuda" else 0  # its kernels compile
+            whole = rounds * block + warm
+            parts.append(Part(prepared(of, whole, device, moment=moment, warm=warm), block))
+        base, *others = in_turns(parts, rounds)
+        for form, seconds in zip(list(forms)[1:], others, strict=True):
+            found.setdefault(form, []).append(seconds / base)
     return found
-
-
-def trained(
-    of: list[MemberSettings],
-    steps: int,
-    device: str,
-    *,
-    evaluate: bool = False,
-    moment: Moment | None = None,
-    warm: int = 0,
-) -> float:
-    """Seconds per step after the warm-up, in which graphs are captured, and ``warm`` steps more."""
-    begin = of[0].learning_starts + (50 if device == "cuda" else 2)
-    before = of[0].learning_starts + (200 if device == "cuda" else 4) + warm
-    population = Population(
-        ENV,
-        of,
-        steps=before + steps,
-        device=device,
-        eval_every=EVERY,
-        eval_episodes=5 if evaluate else 0,
-        table=False,
-    )
-    if moment is not None:
-        resume(population, moment)
-    while population.step < before:
-        if evaluate and population.step == begin:  # as there is one in all of training
-            population.engine.take_snapshot()
-            population.evaluator.begin(population.step)
-        population._advance()
-    population.engine.synchronize()
-    started = time.perf_counter()
-    while population.step < before + steps:
-        population._advance()
-    population.engine.synchronize()
-    return (time.perf_counter() - started) / steps
-
-
-def resume(population: Population, moment: Moment) -> None:
-    """Go to a moment, with which the warm-up of ``population`` ends."""
-    count, learner = moment.rows.shape[1], population.learner
-    learner.memory.data[:, :count] = moment.rows
-    for name, flat in moment.networks.items():
-        getattr(learner, name).flat.copy_(flat)
-    learner.clock.fill_(count)
-    population.step = count
-    if isinstance(learner.module, PopulationSoft):
-        columns = learner.memory.column("obs"), learner.memory.column("act")
-        learner.module.neighbors.rebuild(*columns, count)
-    population.actions = population.engine.begin(count, population.obs)
-    population.engine.synchronize()
 
 
 def sb3_steps_per_s(device: str, steps: int) -> float:

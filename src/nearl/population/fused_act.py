@@ -61,7 +61,8 @@ class FusedActor:
 
     def __init__(self, learner: Learner) -> None:
         self.learner = learner
-        self._scratch: dict[int, list[Tensor]] = {}
+        # Of its own for each kind, since both may act at once.
+        self._scratch: dict[tuple[bool, int], list[Tensor]] = {}
 
     def act(self, obs: Tensor) -> Tensor:
         """Actions ``(P, act)`` for observations ``(P, obs)``, with exploration."""
@@ -76,14 +77,15 @@ class FusedActor:
         members, rows = obs.shape[:2]
         assert obs.stride(2) == 1
         room = block_of(rows)
-        if room not in self._scratch:
-            self._scratch[room] = [
+        scratch = explore, room
+        if scratch not in self._scratch:
+            self._scratch[scratch] = [
                 torch.zeros(members, room, size, device=obs.device) for size in sizes[1:]
             ]
         out = torch.empty(members, rows, sizes[3], device=obs.device)
         offsets = [view.storage_offset() for layer in stack.fixed for view in layer]
         _act[(members,)](
-            obs, stack.flat, *self._scratch[room], out, learner.draws.actions.values,
+            obs, stack.flat, *self._scratch[scratch], out, learner.draws.actions.values,
             learner.clock, learner.settings.noise_std, learner.learning_starts,
             stack.flat.stride(0), obs.stride(0), obs.stride(1), rows, members,
             OBS=sizes[0], H1=sizes[1], H2=sizes[2], ACT=sizes[3],

@@ -12,6 +12,7 @@ from typing import Any
 
 import torch
 
+from nearl.population.aside import Aside
 from nearl.population.engine import Array, PlainEngine
 from nearl.population.learner import Learner
 
@@ -27,6 +28,8 @@ class GraphEngine(PlainEngine):
         self._width, self._obs, self._act = memory.width, memory.obs_dim, memory.act_dim
         self._precision = "high" if tf32 else "highest"
         self.stream = torch.cuda.Stream(learner.device)  # type: ignore[no-untyped-call]
+        self._on_stream = torch.cuda.stream(self.stream)  # made once: it is entered at every step
+        self._evaluating = Aside(learner.device)  # the snapshot acts beside the members
         self._pool = torch.cuda.graph_pool_handle()
         self._graphs: dict[Hashable, torch.cuda.CUDAGraph] = {}
         self._sent = torch.zeros((), dtype=torch.int64, pin_memory=True)  # step of the last actions
@@ -111,11 +114,13 @@ class GraphEngine(PlainEngine):
         learner, inbox, outbox = self.learner, self._inbox, self._outbox
         inbox.copy_(self._inbox_host, non_blocking=True)
         learner.store(inbox[:, : self._width])
+        if evaluate:
+            with self._evaluating.work():
+                seen = inbox[:, self._width + self._obs :].view(len(inbox), self.lanes, -1)
+                outbox[:, self._act :].copy_(learner.greedy(seen).flatten(1))
         now = inbox[:, self._width : self._width + self._obs]
         outbox[:, : self._act].copy_(learner.act(now))
-        if evaluate:
-            seen = inbox[:, self._width + self._obs :].view(len(inbox), self.lanes, -1)
-            outbox[:, self._act :].copy_(learner.greedy(seen).flatten(1))
+        self._evaluating.join()
         self._outbox_host.copy_(outbox, non_blocking=True)
         self._sent.copy_(learner.clock, non_blocking=True)  # the number of this step, stored above
 
@@ -162,11 +167,11 @@ class GraphEngine(PlainEngine):
 
     @contextlib.contextmanager
     def _queued(self) -> Iterator[None]:
-        """On the engine's stream and with its precision of matrix products."""
+        """On the engine's stream, and so on its device, with its precision of matrix products."""
         before = torch.get_float32_matmul_precision()
         torch.set_float32_matmul_precision(self._precision)
         try:
-            with torch.cuda.device(self.learner.device), torch.cuda.stream(self.stream):
+            with self._on_stream:
                 yield
         finally:
             torch.set_float32_matmul_precision(before)

@@ -15,6 +15,7 @@ from numpy.typing import NDArray
 
 from nearl.algorithms import check_device
 from nearl.envs import StepResult
+from nearl.envs.mujoco_batch import processors
 from nearl.locking import alone
 from nearl.population.checkpoint import Checkpoints
 from nearl.population.engine import PlainEngine
@@ -62,11 +63,13 @@ class Population:
         self.settings = PopulationSettings(env_id, tuple(members), steps, eval_every, eval_episodes)
         if module is None and any(member.uses_neighbors for member in members):
             module = module_of
-        self.env_id, self.steps, self.threads = env_id, steps, threads
+        self.env_id, self.steps = env_id, steps
         self.checkpoint_minutes, self.table = checkpoint_minutes, table
         if check_device(device) == "auto":
             device = "cuda" if torch.cuda.is_available() else "cpu"
         self.device = torch.device(device)
+        if threads is None and self.device.type == "cuda":
+            threads = max(1, processors() - 1)  # one is busy with the device meanwhile
         rhythm = {"every": eval_every, "episodes": eval_episodes}
         plan = planned(env_id, len(members), **rhythm)
         self.env = environments(env_id, members, lanes=plan.lanes, threads=threads)
@@ -100,6 +103,8 @@ class Population:
         self._own = np.arange(len(members))  # the members' environments
         self._reach = 0.5 * (self.env.action_high - self.env.action_low)  # from their middle
         self._rows = np.full((len(members), self.learner.memory.width), np.nan, np.float32)
+        places = self.learner.memory.places
+        self._columns = {name: self._rows[:, place] for name, place in places.items()}  # views
         self._report: Callable[[list[dict[str, Any]]], None] = lambda rows: None
         self.step = 0  # of every member
         self.episodes = np.zeros(len(members), np.int64)  # finished, of every member
@@ -237,12 +242,11 @@ class Population:
 
     def _fill_rows(self, result: StepResult) -> None:
         """The transitions as the memory keeps them; numbers that are not finite are refused."""
-        rows, places = self._rows, self.learner.memory.places
-        rows[:, places["obs"]], rows[:, places["act"]] = self.obs, self.actions
-        rows[:, places["reward"]] = result.reward[:, None]
-        rows[:, places["next_obs"]] = result.obs
-        rows[:, places["terminated"]] = result.terminated[:, None]
-        rows[:, places["truncated"]] = result.truncated[:, None]
+        rows, columns = self._rows, self._columns
+        columns["obs"][:], columns["act"][:] = self.obs, self.actions
+        columns["next_obs"][:] = result.obs
+        for name in ("reward", "terminated", "truncated"):
+            columns[name][:, 0] = getattr(result, name)
         if not np.isfinite(rows[:, :-1]).all():
             member = int(np.argmin(np.isfinite(rows[:, :-1]).all(1)))
             raise ValueError(

@@ -1,0 +1,133 @@
+"""Populations as a benchmark needs them: in the middle of training, and timed in turns."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Sequence
+from dataclasses import replace
+from typing import Any, NamedTuple
+
+from torch import Tensor
+
+from nearl.population import MemberSettings, Population, settings_from_preset
+from nearl.population.learner import NETWORKS
+from nearl.population.soft import PopulationSoft
+from nearl.soft_config import SoftNNConfig
+
+ENV = "HalfCheetah-v4"
+
+
+def members(
+    algo: str, size: int, warm_up: int, *, module: str | None = None, **nn: Any
+) -> list[MemberSettings]:
+    """The paper's settings, the module on for as long as it takes.
+
+    With ``module``, the name of an algorithm, it is the one of its preset `default`.
+    """
+    first = settings_from_preset(algo, "paper", ENV)
+    if module is not None:
+        first = replace(first, nn=settings_from_preset(module, "default", ENV).nn)
+    if nn or module is not None:
+        first = replace(first, nn=SoftNNConfig.of(first.nn, cutoff=None, **nn))
+    first = replace(first, learning_starts=warm_up, buffer_size=100_000)
+    return [replace(first, seed=seed) for seed in range(size)]
+
+
+class Moment(NamedTuple):
+    """What a population in its NN phase holds after so many steps."""
+
+    rows: Tensor  # (P, steps, width)
+    networks: dict[str, Tensor]
+
+
+def moments(size: int, stored: tuple[int, ...], device: str) -> list[Moment]:
+    """A population trained with the module, as it is when so many transitions are stored."""
+    first = 1_000 if device == "cuda" else 100
+    population = Population(
+        ENV,
+        members("nntd3", size, first, refresh="step"),
+        steps=max(stored) + 1,
+        device=device,
+        eval_episodes=0,
+        table=False,
+    )
+    found = []
+    for count in sorted(stored):
+        while population.step < count:
+            population._advance()
+        population.engine.synchronize()
+        learner = population.learner
+        networks = {name: getattr(learner, name).flat.clone() for name in NETWORKS}
+        found.append(Moment(learner.memory.data[:, :count].clone(), networks))
+    return found
+
+
+def prepared(
+    of: list[MemberSettings],
+    steps: int,
+    device: str,
+    *,
+    evaluate: int | None = None,
+    moment: Moment | None = None,
+    warm: int = 0,
+) -> Population:
+    """A population after its warm-up, in which graphs are captured, and ``warm`` steps more.
+
+    It can go on for ``steps`` steps. With ``evaluate``, the steps from one evaluation to the next,
+    there is one underway.
+    """
+    begin = of[0].learning_starts + (50 if device == "cuda" else 2)
+    before = of[0].learning_starts + (200 if device == "cuda" else 4) + warm
+    population = Population(
+        ENV,
+        of,
+        steps=before + steps,
+        device=device,
+        eval_every=evaluate or before + steps,
+        eval_episodes=5 if evaluate else 0,
+        table=False,
+    )
+    if moment is not None:
+        resume(population, moment)
+    while population.step < before:
+        if evaluate and population.step == begin:
+            population.engine.take_snapshot()
+            population.evaluator.begin(population.step)
+        population._advance()
+    return population
+
+
+class Part(NamedTuple):
+    """A population and how many steps it makes when it has its turn."""
+
+    population: Population
+    block: int
+
+
+def in_turns(parts: Sequence[Part], rounds: int = 1) -> list[float]:
+    """Seconds per step of each: a machine that is slow for a while is so for all of them."""
+    seconds = [0.0 for _ in parts]
+    for _ in range(rounds):
+        for i, (population, block) in enumerate(parts):
+            population.engine.synchronize()
+            started = time.perf_counter()
+            for _ in range(block):
+                population._advance()
+            population.engine.synchronize()
+            seconds[i] += time.perf_counter() - started
+    return [total / (rounds * block) for total, (_, block) in zip(seconds, parts, strict=True)]
+
+
+def resume(population: Population, moment: Moment) -> None:
+    """Go to a moment, with which the warm-up of ``population`` ends."""
+    count, learner = moment.rows.shape[1], population.learner
+    learner.memory.data[:, :count] = moment.rows
+    for name, flat in moment.networks.items():
+        getattr(learner, name).flat.copy_(flat)
+    learner.clock.fill_(count)
+    population.step = count
+    if isinstance(learner.module, PopulationSoft):
+        columns = learner.memory.column("obs"), learner.memory.column("act")
+        learner.module.neighbors.rebuild(*columns, count)
+    population.actions = population.engine.begin(count, population.obs)
+    population.engine.synchronize()

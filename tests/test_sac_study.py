@@ -3,6 +3,7 @@
 import json
 import os
 import shutil
+import subprocess
 import sys
 import time
 from dataclasses import replace
@@ -232,6 +233,44 @@ def test_waiting_is_told_and_a_failure_cancels_what_has_not_begun(tmp_path):
     with pytest.raises(ValueError, match="could not convert"):
         side_by_side(work, jobs=1, on_cell=lambda *cell: None)
     assert time.perf_counter() - begun < 60  # one or two may have been handed over already
+
+
+@pytest.mark.skipif(not Path("/proc").exists(), reason="asks /proc which processes run")
+def test_processes_end_when_their_study_is_killed(tmp_path):
+    script = tmp_path / "study.py"
+    script.write_text(
+        "import os, pathlib, time\n"
+        "from nearl.studies.cells import side_by_side\n"
+        "def work(path):\n"
+        "    path.with_suffix('.tmp').write_text(str(os.getpid()))\n"
+        "    path.with_suffix('.tmp').rename(path)\n"
+        "    time.sleep(120)\n"
+        "if __name__ == '__main__':\n"
+        f"    path = pathlib.Path({str(tmp_path / 'pid')!r})\n"
+        "    side_by_side({('work', 0): (work, path)}, jobs=1, on_cell=print)\n"
+    )
+    study = subprocess.Popen([sys.executable, script])
+    wait_until((tmp_path / "pid").exists)
+    worker = int((tmp_path / "pid").read_text())
+    assert is_running(worker)
+    study.kill()
+    study.wait()
+    wait_until(lambda: not is_running(worker))
+
+
+def wait_until(holds, seconds=60.0):
+    end = time.monotonic() + seconds
+    while not holds():
+        assert time.monotonic() < end
+        time.sleep(0.05)
+
+
+def is_running(pid):
+    try:
+        state = Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()[0]
+    except FileNotFoundError:
+        return False
+    return state != "Z"  # one that ended may wait to be asked for by a new parent
 
 
 # -- report --------------------------------------------------------------------------------------

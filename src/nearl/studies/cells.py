@@ -8,8 +8,9 @@ from collections.abc import Callable, Iterator, Mapping
 from concurrent.futures import FIRST_COMPLETED, ProcessPoolExecutor, wait
 from contextlib import contextmanager
 from dataclasses import dataclass
-from multiprocessing import get_context
+from multiprocessing import get_context, parent_process
 from pathlib import Path
+from threading import Thread
 from typing import Any
 
 import numpy as np
@@ -107,7 +108,9 @@ def side_by_side(
 
     ``on_wait`` is called ``every`` so many seconds meanwhile.
     """
-    with one_thread(), ProcessPoolExecutor(jobs, mp_context=get_context("spawn")) as pool:
+    spawn = get_context("spawn")
+    pool = ProcessPoolExecutor(jobs, mp_context=spawn, initializer=end_with_parent)
+    with one_thread(), pool:
         waiting = {pool.submit(*call): cell for cell, call in work.items()}
         pending, seconds = set(waiting), None if on_wait is None else every
         while pending:
@@ -119,6 +122,21 @@ def side_by_side(
                 on_cell(*waiting[done])
             if on_wait is not None:
                 on_wait()
+
+
+def end_with_parent() -> None:
+    """End this process when the one that started it is gone, even if that was killed.
+
+    Else it would go on with its run, unseen, and keep the next command from continuing it.
+    """
+    parent = parent_process()
+    assert parent is not None
+
+    def watch() -> None:
+        parent.join()
+        os._exit(1)  # as if killed too, which runs are made to survive
+
+    Thread(target=watch, daemon=True).start()
 
 
 @contextmanager

@@ -61,7 +61,8 @@ def fed(members, rows, *, plain=False):
     made = population(members, len(rows), plain=plain, episodes=0)
     obs = np.zeros((len(members), made.learner.memory.obs_dim), np.float32)
     for step, row in enumerate(rows):
-        made.engine.exchange(step + 1, row, obs)
+        made.engine.send(step + 1, row, obs)
+        made.engine.receive()
     made.engine.synchronize()
     return made.learner
 

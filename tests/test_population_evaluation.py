@@ -47,7 +47,8 @@ def played(evaluation, share, length, most):
     turns, left = 0, {}
     steps = np.zeros(len(evaluation.obs), int)
     while not evaluation.done:
-        lanes = evaluation.turn(share)
+        lanes, after = evaluation.turns(share)
+        assert len(after) <= share and not set(after) & set(lanes)
         assert 0 < len(lanes) <= share and (np.diff(lanes) > 0).all()
         for lane in lanes:
             left.setdefault(lane, length(lane, 0))
@@ -172,7 +173,8 @@ def test_training_and_evaluation_step_together_and_evenly(monkeypatch):
     assert max(map(len, lanes)) == 1
     counts = np.bincount(np.concatenate(lanes), minlength=6)[3:]
     assert LIMIT < counts.sum() <= 3 * LIMIT
-    assert len(asked) == counts.max()  # once for all of them, not at every step
+    # In a round of three turns, for the two that are not being made; at every one of the last few.
+    assert counts.max() <= len(asked) <= counts.sum() / 2 + 10
 
 
 def test_an_evaluation_cut_in_the_middle_goes_on(tmp_path):

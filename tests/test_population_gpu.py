@@ -80,7 +80,8 @@ def test_one_update_in_a_graph_is_the_update():
     obs = np.zeros((len(MIXED), 17), np.float32)
     for each in made:
         for step, row in enumerate(rows.numpy()):
-            each.engine.exchange(step + 1, row, obs)
+            each.engine.send(step + 1, row, obs)
+            each.engine.receive()
         each.engine.synchronize()
     for name in ("actor", "actor_target", "critic", "critic_target"):
         ours, theirs = (getattr(each.learner, name).flat for each in made)

@@ -18,6 +18,7 @@ class PlainEngine:
 
     def __init__(self, learner: Learner, lanes: int) -> None:
         self.learner, self.lanes = learner, lanes
+        self._answer: tuple[Array, Array | None]
 
     def begin(self, step: int, obs: Array) -> Array:
         """The first actions ``(P, act)`` for observations ``(P, obs)``."""
@@ -32,20 +33,22 @@ class PlainEngine:
         self.learner.reach(step)
         self.learner.update(actor=actor)
 
-    def exchange(
-        self, step: int, row: Array, obs: Array, evaluated: Array | None = None
-    ) -> tuple[Array, Array | None]:
+    def send(self, step: int, row: Array, obs: Array, evaluated: Array | None = None) -> None:
         """Store ``row (P, width)``, the ``step``-th transition, and act on ``obs (P, obs)``.
 
-        With observations ``(P * lanes, obs)`` of an evaluation, also the snapshot's actions. Then
-        comes the update, which may still run on return.
+        With observations ``(P * lanes, obs)`` of an evaluation, the snapshot acts on these too.
+        Then comes the update. All of it may still run on return.
         """
         self.learner.store(self._tensor(row))
         self._count(step, row)
         actions = self.begin(step, obs)
         others = None if evaluated is None else self.greedy(evaluated)
         self._update(step)
-        return actions, others
+        self._answer = actions, others
+
+    def receive(self) -> tuple[Array, Array | None]:
+        """The actions ``(P, act)`` after ``send``, and the snapshot's ``(P * lanes, act)``."""
+        return self._answer
 
     def greedy(self, obs: Array) -> Array:
         """The snapshot's actions ``(P * lanes, act)``."""

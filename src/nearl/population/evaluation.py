@@ -81,11 +81,12 @@ class Evaluation:
     def done(self) -> bool:
         return not len(self.queue)
 
-    def turn(self, most: int) -> Lanes:
-        """The lanes to step next, at most so many, in ascending order."""
-        lanes = self.queue[:most].copy()
+    def turns(self, most: int) -> tuple[Lanes, Lanes]:
+        """The lanes to step next, at most so many, and those that follow, in ascending order."""
+        lanes, after = self.queue[:most].copy(), self.queue[most : 2 * most].copy()
         lanes.sort()
-        return lanes
+        after.sort()
+        return lanes, after
 
     def take(self, lanes: Lanes, result: StepResult) -> Lanes:
         """Take in a step of ``lanes``, a turn; returns those of them that begin another episode."""

@@ -53,7 +53,9 @@ class Evaluator:
         self._actions: Array = np.zeros((len(self.own), env.action_dim), np.float32)
         self._known = np.zeros(len(self.own), np.bool_)  # lanes whose action is for what they see
         self._next: Lanes = self.own[:0]  # lanes whose turn it is
-        self._asking = False  # whether some of these have no action yet
+        self._after: Lanes = self.own[:0]  # lanes that follow, as many or fewer
+        self.ahead = False  # whether these can be asked for during the turn
+        self._stale: Lanes = self.own[:0]  # lanes that moved after the snapshot was asked
 
     def due(self, step: int) -> bool:
         return self.episodes > 0 and step % self.every == 0
@@ -68,22 +70,29 @@ class Evaluator:
         self._look(self.plan.share)
 
     def _look(self, most: int) -> None:
-        """Look up whose turn it is, and whether their actions are known."""
+        """Look up whose turn it is, and who comes after them."""
         assert self.current is not None
-        self._next = self.current.turn(most)
-        self._asking = not self._known[self._next].all()
+        self._next, self._after = self.current.turns(most)
+        # If those that come after wait meanwhile, they already see what they will act on.
+        self.ahead = self.plan.sweeps == 1 and len(self._after) == len(self._next) > 0
 
     # -- a step ----------------------------------------------------------------------------------
 
-    @property
-    def asks(self) -> Array | None:
-        """What the snapshot has to act on before the next turn, ``(P * lanes, obs)``."""
-        return self.current.obs if self.current is not None and self._asking else None
+    def ask(self, *, ahead: bool) -> Array | None:
+        """What the snapshot has to act on before the next turn, ``(P * lanes, obs)``, if anything.
+
+        ``ahead``: before the step of this turn is taken in, which then has no answer yet.
+        """
+        if self.current is None or self._known[self._after if ahead else self._next].all():
+            return None
+        self._stale = self._next if ahead else self._next[:0]
+        return self.current.obs
 
     def answer(self, actions: Array | None) -> None:
         """Take in the snapshot's actions ``(P * lanes, act)``, if it was asked for them."""
         if actions is not None:
-            self._actions, self._known[:], self._asking = actions, True, False
+            self._actions, self._known[:] = actions, True
+            self._known[self._stale] = False
 
     def turn(self, engine: PlainEngine, *, everyone: bool = False) -> tuple[Lanes, Array]:
         """The environments to step next and their actions, which may be none.
@@ -92,7 +101,7 @@ class Evaluator:
         """
         if everyone and self.current is not None:
             self._look(len(self.own))
-        if (obs := self.asks) is not None:
+        if (obs := self.ask(ahead=False)) is not None:
             self.answer(engine.greedy(obs))
         return self.own[self._next], self._actions[self._next]
 
@@ -115,7 +124,7 @@ class Evaluator:
         found = self.current
         if found is None or len(self._next):
             return None
-        self.current, self.last = None, found.step
+        self.current, self.last, self.ahead = None, found.step, False
         return found
 
     # -- saving ----------------------------------------------------------------------------------

@@ -32,6 +32,7 @@ class GraphEngine(PlainEngine):
         self._evaluating = Aside(learner.device)  # the snapshot acts beside the members
         self._pool = torch.cuda.graph_pool_handle()
         self._graphs: dict[Hashable, torch.cuda.CUDAGraph] = {}
+        self._asked = 0, False  # step of what was sent last, and whether an evaluation's with it
         self._sent = torch.zeros((), dtype=torch.int64, pin_memory=True)  # step of the last actions
         self._sent_array = self._sent.numpy()
         # Rows that travel: (transition, observation, observations of an evaluation) one way,
@@ -52,11 +53,9 @@ class GraphEngine(PlainEngine):
             actions = super().begin(step, obs)
         return actions
 
-    def exchange(
-        self, step: int, row: Array, obs: Array, evaluated: Array | None = None
-    ) -> tuple[Array, Array | None]:
+    def send(self, step: int, row: Array, obs: Array, evaluated: Array | None = None) -> None:
         # The host has got the last actions, so the last inbox has been read.
-        inbox, width, act = self._inbox_array, self._width, self._act
+        inbox, width = self._inbox_array, self._width
         inbox[:, :width], inbox[:, width : width + self._obs] = row, obs
         both = evaluated is not None
         if evaluated is not None:
@@ -83,11 +82,13 @@ class GraphEngine(PlainEngine):
             self._run((split, both and not split, due, *phase), work)
             if split:
                 self.stream.synchronize()
+        self._asked = step, both
+
+    def receive(self) -> tuple[Array, Array | None]:
+        step, both = self._asked
         self._wait(step)
-        actions = self._outbox_array[:, :act].copy()
-        if evaluated is None:
-            return actions, None
-        return actions, self._outbox_array[:, act:].reshape(-1, act).copy()
+        outbox, act = self._outbox_array, self._act
+        return outbox[:, :act].copy(), outbox[:, act:].reshape(-1, act).copy() if both else None
 
     def _wait(self, step: int) -> None:
         """Until the actions of ``step`` are here; asking the device would take longer."""

@@ -200,19 +200,22 @@ class Population:
             self._scaled(np.concatenate([self.actions, actions])),
             np.concatenate([self._own, others]),
         )
-        own = result.rows(slice(count))
+        own, played = result.rows(slice(count)), result.rows(slice(count, None))
         self._fill_rows(own)
-        ended = own.terminated | own.truncated
-        self.episodes += ended
-        self.obs = own.obs
-        again = self.evaluator.take(result.rows(slice(count, None)))
-        self._settle(np.concatenate([np.flatnonzero(ended), again]))
+        over = own.terminated | own.truncated
+        self.episodes += over
+        self.obs, ended = own.obs, np.flatnonzero(over)
+        ahead = self.evaluator.ahead
+        if not ahead:
+            ended = np.concatenate([ended, self.evaluator.take(played)])
+        self._settle(ended)
         for _ in range(self.evaluator.plan.sweeps - 1):
             self._evaluate()
         self.step += 1
-        self.actions, answer = self.engine.exchange(
-            self.step, self._rows, self.obs, self.evaluator.asks
-        )
+        self.engine.send(self.step, self._rows, self.obs, self.evaluator.ask(ahead=ahead))
+        if ahead:  # while the device is busy
+            self._settle(self.evaluator.take(played))
+        self.actions, answer = self.engine.receive()
         self.evaluator.answer(answer)
         if self.evaluator.due(self.step):
             self.engine.take_snapshot()

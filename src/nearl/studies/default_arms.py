@@ -20,19 +20,19 @@ class Arm:
     settings: tuple[tuple[str, Any], ...] = ()  # replace the preset's
     base: str | None = None  # None: others are measured against it
 
+    control: str | None = None  # an arm with what of this one needs no memory
+
     @property
     def rivals(self) -> tuple[str, ...]:
-        """The base and, of an arm with a module and faster targets, these alone."""
-        if self.base is None:
-            return ()
-        faster = self.algo.startswith("nn") and dict(self.settings).get("tau") == 0.01
-        return (self.base, f"{self.base}-tau01") if faster else (self.base,)
+        """The arms that this one is compared with."""
+        return tuple(name for name in (self.base, self.control) if name is not None)
 
 
 def _search(name: str, *, algo: str = "nntd3", base: str = "td3", **settings: Any) -> Arm:
     """An agent with preset ``residual``, which is setting s1, but for ``settings``."""
     given = tuple(settings.items())
-    return Arm(name=name, algo=algo, preset="residual", settings=given, base=base)
+    control = f"{base}-tau01" if settings.get("tau") == 0.01 else None
+    return Arm(name=name, algo=algo, preset="residual", settings=given, base=base, control=control)
 
 
 def _control(name: str, *, algo: str = "td3", base: str | None = "td3", **settings: Any) -> Arm:
@@ -118,11 +118,26 @@ SEARCH = (
     _search("ddpg-mix-tau01", base="ddpg", algo="nnddpg", gate=0.0, mix=1.0, tau=0.01),
 )
 
-REPORT = (
-    Arm(name="td3", algo="td3", preset="default"),
-    Arm(name="nntd3-default", algo="nntd3", preset="default", base="td3"),
-    Arm(name="ddpg", algo="ddpg", preset="default"),
-    Arm(name="nnddpg-default", algo="nnddpg", preset="default", base="ddpg"),
+REPORT = tuple(
+    arm
+    for algo in ("td3", "ddpg")
+    for arm in (
+        Arm(name=algo, algo=algo, preset="default"),
+        Arm(
+            name=f"nn{algo}-default",
+            algo=f"nn{algo}",
+            preset="default",
+            base=algo,
+            control=f"{algo}-tau01",
+        ),
+        Arm(
+            name=f"{algo}-tau01",
+            algo=algo,
+            preset="default",
+            settings=(("tau", 0.01),),
+            base=algo,
+        ),
+    )
 )
 
 

@@ -63,7 +63,7 @@ PARTS = {
         eval_episodes=3,
         changes=tuple(SMALL.items()),
     ),
-    "report": Part(arms=REPORT, seeds=tuple(range(10))),
+    "report": Part(arms=REPORT, seeds=tuple(range(10)), usual="td3,nntd3,ddpg,nnddpg"),
     "unseen": Part(arms=REPORT, seeds=tuple(range(10)), usual="td3,nntd3", plans=UNSEEN),
 }
 

@@ -48,8 +48,15 @@ def arms_of(
         found |= {(f"nn{algo}-{name}", f"nn{algo}"): given for name, given in forms.items()}
         for (name, own), settings in found.items():
             if algo != "crossq" or not {"tau", "tau_nn"} & settings.keys():
-                both = (*width, *settings.items())
-                arms.append(Arm(name=name, algo=own, preset=preset, settings=both, base=algo))
+                arm = Arm(
+                    name=name,
+                    algo=own,
+                    preset=preset,
+                    settings=(*width, *settings.items()),
+                    base=algo,
+                    control=f"{algo}-tau01" if "tau_nn" in settings else None,
+                )
+                arms.append(arm)
     return tuple(arms)
 
 

@@ -5,6 +5,7 @@ from __future__ import annotations
 import itertools
 import os
 import time
+from collections.abc import Callable
 from typing import Any
 
 import numpy as np
@@ -12,11 +13,11 @@ import torch
 from rich.table import Table
 from stable_baselines3 import TD3
 
-from nearl.bench.population_turns import ENV, Part, in_turns, members, moments, prepared
+from nearl.bench.population_turns import ENV, Part, advancing, in_turns, members, moments, prepared
 from nearl.envs import make_batched
 
 WARM = 300
-ROUNDS = 4  # turns on a GPU
+ROUNDS = 4  # turns
 STORED = (10_000, 30_000)  # transitions in the NN phase
 MODULES = {"residual": "nntd3", "mix": "nnddpg"}  # whose defaults these are
 EVERY = 10_000  # steps from one evaluation to the next, as by default
@@ -43,18 +44,12 @@ def run(
     steps = steps or (EVERY - WARM - 300 if gpu else 150)
     stored = stored or (STORED if gpu else (400,))
     evaluate = gpu if evaluate is None else evaluate
-    peer = sb3_steps_per_s(device, 800 if gpu else min(steps, 150))
     rate = matrix_rate(device)
     runs = []
     for size in sizes:
-        ratios = phases(
-            size,
-            stored,
-            device,
-            max(100, steps // 10) if gpu else max(20, steps // 5),
-            refresh_every,
-        )
-        plain, silent = speeds(size, steps, device, evaluate=evaluate)
+        some = max(100, steps // 10) if gpu else max(20, steps)
+        ratios = phases(size, stored, device, some, refresh_every)
+        plain, silent, peer = speeds(size, steps, device, evaluate=evaluate)
         flops = size * update_flops()
         runs.append(
             {
@@ -79,23 +74,24 @@ def run(
     }
 
 
-def speeds(size: int, steps: int, device: str, *, evaluate: bool) -> tuple[float, float]:
-    """Seconds per step of TD3 with evaluations, if there are any, and without, in turns."""
-    of = members("td3", size, WARM)
-    if not evaluate:
-        (plain,) = in_turns([Part(prepared(of, steps, device), steps)])
-        return plain, plain
+def speeds(size: int, steps: int, device: str, *, evaluate: bool) -> tuple[float, float, float]:
+    """Seconds per step with evaluations, if any, and without; steps per second of SB3's TD3."""
+    of, block = members("td3", size, WARM), -(-steps // ROUNDS)
+    room = ROUNDS * block
     # An evaluation is underway in all of it, as in all of training.
-    both = [prepared(of, steps, device, evaluate=EVERY), prepared(of, steps, device)]
-    plain, silent = in_turns([Part(one, steps // ROUNDS) for one in both], ROUNDS)
-    return plain, silent
+    own = [prepared(of, room, device, evaluate=EVERY if evaluate else None)]
+    own += [prepared(of, room, device)] if evaluate else []
+    parts = [Part(advancing(population), block) for population in own]
+    peers = [Part(peer, min(block, 200)) for peer in sb3_peers(device)]
+    seconds = in_turns([*parts, *peers], ROUNDS)
+    return seconds[0], seconds[len(own) - 1], 1.0 / min(seconds[len(own) :])
 
 
 def phases(
     size: int, stored: tuple[int, ...], device: str, steps: int, refresh_every: int | None
 ) -> dict[str, list[float]]:
     """Ratios of the time per step to the plain one's, by form, with so much stored."""
-    rounds = ROUNDS if device == "cuda" else 1
+    rounds = ROUNDS if device == "cuda" else 2
     found: dict[str, list[float]] = {}
     for moment in moments(size, stored, device):
         many = moment.rows.shape[1]
@@ -112,27 +108,30 @@ def phases(
             block = -(-steps // rounds // every) * every
             warm = every if form in MODULES and device == "cuda" else 0  # its kernels compile
             whole = rounds * block + warm
-            parts.append(Part(prepared(of, whole, device, moment=moment, warm=warm), block))
+            population = prepared(of, whole, device, moment=moment, warm=warm)
+            parts.append(Part(advancing(population), block))
         base, *others = in_turns(parts, rounds)
         for form, seconds in zip(list(forms)[1:], others, strict=True):
             found.setdefault(form, []).append(seconds / base)
     return found
 
 
-def sb3_steps_per_s(device: str, steps: int) -> float:
-    """SB3's TD3 with the same networks, batch and schedule of updates; on a CPU at its best."""
-    counts = {1, os.cpu_count() or 1} if device == "cpu" else {torch.get_num_threads()}
+def sb3_peers(device: str) -> list[Callable[[int], None]]:
+    """SB3's TD3 with the same networks, batch and schedule of updates; on a CPU by threads."""
     model = TD3("MlpPolicy", ENV, learning_starts=100, buffer_size=100_000, device=device, seed=0)
     model.learn(110)
-    before, best = torch.get_num_threads(), 0.0
-    for count in sorted(counts):
-        torch.set_num_threads(count)
-        model.learn(20, reset_num_timesteps=False)
-        started = time.perf_counter()
-        model.learn(steps, reset_num_timesteps=False)
-        best = max(best, steps / (time.perf_counter() - started))
-    torch.set_num_threads(before)
-    return best
+
+    def learning(threads: int) -> Callable[[int], None]:
+        def learn(steps: int) -> None:
+            before = torch.get_num_threads()
+            torch.set_num_threads(threads)
+            model.learn(steps, reset_num_timesteps=False)
+            torch.set_num_threads(before)
+
+        return learn
+
+    counts = {1, os.cpu_count() or 1} if device == "cpu" else {torch.get_num_threads()}
+    return [learning(threads) for threads in sorted(counts)]
 
 
 def update_flops(obs: int = 17, act: int = 6, batch: int = 256) -> float:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import time
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import replace
 from typing import Any, NamedTuple
 
@@ -94,26 +94,35 @@ def prepared(
             population.engine.take_snapshot()
             population.evaluator.begin(population.step)
         population._advance()
+    population.engine.synchronize()
     return population
 
 
 class Part(NamedTuple):
-    """A population and how many steps it makes when it has its turn."""
+    """Something that makes steps, and how many it makes when it has its turn."""
 
-    population: Population
+    work: Callable[[int], None]
     block: int
 
 
-def in_turns(parts: Sequence[Part], rounds: int = 1) -> list[float]:
+def advancing(population: Population) -> Callable[[int], None]:
+    """What makes so many steps of a population, to the end of their updates."""
+
+    def advance(steps: int) -> None:
+        for _ in range(steps):
+            population._advance()
+        population.engine.synchronize()
+
+    return advance
+
+
+def in_turns(parts: Sequence[Part], rounds: int) -> list[float]:
     """Seconds per step of each: a machine that is slow for a while is so for all of them."""
     seconds = [0.0 for _ in parts]
     for _ in range(rounds):
-        for i, (population, block) in enumerate(parts):
-            population.engine.synchronize()
+        for i, (work, block) in enumerate(parts):
             started = time.perf_counter()
-            for _ in range(block):
-                population._advance()
-            population.engine.synchronize()
+            work(block)
             seconds[i] += time.perf_counter() - started
     return [total / (rounds * block) for total, (_, block) in zip(seconds, parts, strict=True)]
 

@@ -62,8 +62,8 @@ def run(
             )
             for cell in missing
         }
-        side_by_side(work, jobs=jobs, on_cell=stopped, on_wait=look, every=POLL)
         write_settings(results, missing, made=True)
+        side_by_side(work, jobs=jobs, on_cell=stopped, on_wait=look, every=POLL)
     look()
     return all(
         step >= cell.last for cell, step in zip(cells, reached(out, cells, results), strict=True)

@@ -15,6 +15,7 @@ import pytest
 import torch
 
 from nearl.cli import main
+from nearl.locking import BusyError, alone
 from nearl.presets import load_preset
 from nearl.presets.zoo import SOFT
 from nearl.runs import Run
@@ -235,27 +236,28 @@ def test_waiting_is_told_and_a_failure_cancels_what_has_not_begun(tmp_path):
     assert time.perf_counter() - begun < 60  # one or two may have been handed over already
 
 
-@pytest.mark.skipif(not Path("/proc").exists(), reason="asks /proc which processes run")
 def test_processes_end_when_their_study_is_killed(tmp_path):
-    script = tmp_path / "study.py"
+    """And so let go of the runs they had, for the next command to continue."""
+    script, run = tmp_path / "study.py", tmp_path / "run"
     script.write_text(
-        "import os, pathlib, time\n"
+        "import pathlib, time\n"
+        "from nearl.locking import alone\n"
         "from nearl.studies.cells import side_by_side\n"
-        "def work(path):\n"
-        "    path.with_suffix('.tmp').write_text(str(os.getpid()))\n"
-        "    path.with_suffix('.tmp').rename(path)\n"
-        "    time.sleep(120)\n"
+        "def work(run):\n"
+        "    with alone(run):\n"
+        "        (run / 'begun').touch()\n"
+        "        time.sleep(120)\n"
         "if __name__ == '__main__':\n"
-        f"    path = pathlib.Path({str(tmp_path / 'pid')!r})\n"
-        "    side_by_side({('work', 0): (work, path)}, jobs=1, on_cell=print)\n"
+        f"    run = pathlib.Path({str(run)!r})\n"
+        "    side_by_side({('work', 0): (work, run)}, jobs=1, on_cell=print)\n"
     )
+    run.mkdir()
     study = subprocess.Popen([sys.executable, script])
-    wait_until((tmp_path / "pid").exists)
-    worker = int((tmp_path / "pid").read_text())
-    assert is_running(worker)
+    wait_until((run / "begun").exists)
+    assert not is_free(run)
     study.kill()
     study.wait()
-    wait_until(lambda: not is_running(worker))
+    wait_until(lambda: is_free(run))
 
 
 def wait_until(holds, seconds=60.0):
@@ -265,12 +267,12 @@ def wait_until(holds, seconds=60.0):
         time.sleep(0.05)
 
 
-def is_running(pid):
+def is_free(run):
     try:
-        state = Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()[0]
-    except FileNotFoundError:
+        with alone(run):
+            return True
+    except BusyError:
         return False
-    return state != "Z"  # one that ended may wait to be asked for by a new parent
 
 
 # -- report --------------------------------------------------------------------------------------

@@ -225,6 +225,7 @@ def test_a_sweep_is_what_differs_between_members_of_an_algorithm():
         "nntd3 lipschitz=1",
         "nntd3 lipschitz=3",
     ]
+    assert arm(members[-1], ["tau", "lipschitz"]) == "ddpg tau=0.1"  # it has no use for the other
 
 
 @pytest.mark.parametrize(

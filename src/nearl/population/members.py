@@ -14,6 +14,7 @@ from nearl.soft_config import SoftNNConfig
 
 ALGORITHMS = ("td3", "ddpg", "nntd3", "nnddpg")
 SHARED = ("net_arch", "batch_size", "buffer_size", "learning_starts")
+MODULE = frozenset(entry.name for entry in fields(SoftNNConfig)) - {"reward_scale"}
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -152,10 +153,16 @@ def swept(members: Sequence[MemberSettings]) -> list[str]:
     ]
 
 
+def sweep_values(member: MemberSettings, names: Sequence[str]) -> dict[str, Any]:
+    """What a member has of the swept settings ``names``; without a module, none of its own."""
+    values, module = flat_settings(member), member.algo.startswith("nn")
+    return {name: values[name] for name in names if module or name not in MODULE}
+
+
 def arm(member: MemberSettings, names: Sequence[str]) -> str:
     """What members that differ only in their seed are called: ``nntd3 lipschitz=3``."""
-    values = flat_settings(member)
-    return " ".join([member.algo, *(f"{name}={values[name]}" for name in names)])
+    values = sweep_values(member, names)
+    return " ".join([member.algo, *(f"{name}={value}" for name, value in values.items())])
 
 
 class Stacked(NamedTuple):

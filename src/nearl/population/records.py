@@ -13,7 +13,7 @@ from pathlib import Path
 from typing import Any
 
 from nearl.envs.base import Floats
-from nearl.population.members import MemberSettings, arm, flat_settings, swept
+from nearl.population.members import MemberSettings, arm, sweep_values, swept
 from nearl.saving import write_atomically, write_text
 
 COLUMNS = ("member", "algo", "seed", "step", "mean_return", "std_return")
@@ -97,8 +97,7 @@ class Records:
             self._board.close()
 
     def _sweep(self, member: MemberSettings) -> dict[str, Any]:
-        values = flat_settings(member)
-        return {name: values[name] for name in self.swept}
+        return dict.fromkeys(self.swept, "") | sweep_values(member, self.swept)
 
     def _line(self, row: dict[str, Any]) -> str:
         return ",".join(_cell(row[name]) for name in self.columns) + "\n"

@@ -3,15 +3,11 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from dataclasses import fields
 from itertools import product
 from typing import Any
 
 from nearl.population.from_preset import settings_from_preset
-from nearl.population.members import MemberSettings
-from nearl.soft_config import SoftNNConfig
-
-MODULE = {field.name for field in fields(SoftNNConfig)} - {"reward_scale"}
+from nearl.population.members import MODULE, MemberSettings
 
 
 def sweep(

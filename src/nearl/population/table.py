@@ -45,6 +45,8 @@ class LiveTable:
     ) -> None:
         if self._live is not None:
             self._live.stop()
+            if not self._live.console.is_terminal:
+                self._live.console.line()  # what comes next begins a line of its own
 
     def show(self, step: int, speed: float, *, now: bool = False) -> None:
         """Draw the state after ``step`` steps of every member at ``speed`` agent steps/s."""

@@ -245,7 +245,7 @@ def test_an_arm_that_is_behind_is_compared_where_both_have_been(tmp_path, monkey
     assert three["seeds"] == 2 and three["ratio"] == pytest.approx(2.0, rel=1e-4)
 
 
-def test_the_report_is_a_table_and_a_figure_per_task(faked):
+def test_the_search_has_a_table_and_a_figure_per_task(faked):
     text = default_report.write("search", faked)
     assert (faked / "table.md").read_text() in text
     rows = [line.split(" | ") for line in text.splitlines() if line.startswith("| ")]
@@ -256,6 +256,26 @@ def test_the_report_is_a_table_and_a_figure_per_task(faked):
         assert (faked / f"curves-{task}.png").read_bytes().startswith(b"\x89PNG")
         assert b"<svg" in (faked / f"curves-{task}.svg").read_bytes()
     assert "no evaluations" in default_report.write("search", faked / "empty")
+
+
+def test_the_table_has_a_row_for_every_mark_and_arms_by_what_most_tasks_have(tmp_path, monkeypatch):
+    monkeypatch.setattr(mujoco_summary, "REPS", 20)
+    levels = {"td3": 100.0, "td3-tau01": 100.0, "nntd3-default": 200.0}
+    write(tmp_path / "Hopper-v4.csv", curves(levels, every=15_000))  # to 300,000
+    write(tmp_path / "Ant-v4.csv", curves(levels))
+    rows = default_report.table(default_summary.summarize("report", tmp_path)).splitlines()[2:6]
+    cells = [[cell.strip() for cell in row.strip("|").split("|")] for row in rows]
+    assert [row[:3] for row in cells] == [
+        ["nntd3-default", "td3", "100,000"],
+        ["nntd3-default", "td3", "300,000"],
+        ["td3-tau01", "td3", "100,000"],
+        ["td3-tau01", "td3", "300,000"],
+    ]
+    assert [row[-1] == "-" for row in cells] == [False, True, False, True]  # Ant
+    assert cells[0][4] == cells[1][-2] == "2.00 [2.00, 2.00]"
+    assert cells[2][4] == cells[3][-2] == "1.00 [1.00, 1.00]"
+    default_report.write("report", tmp_path)  # one figure of all tasks
+    assert [file.name for file in tmp_path.glob("*.png")] == ["curves-report.png"]
 
 
 # -- runs ----------------------------------------------------------------------------------------

@@ -15,6 +15,7 @@ from nearl.studies.default_summary import evaluations, known_arms, summarize
 from nearl.studies.figures import small_panels
 from nearl.studies.markdown import aligned, chance, spread
 from nearl.studies.mujoco_figures import curve, entitle, finish, save
+from nearl.studies.mujoco_figures import curves as across
 from nearl.studies.mujoco_report import NEEDS
 from nearl.studies.mujoco_summary import MISSING, write_summary
 from nearl.studies.population_results import Evaluations
@@ -45,27 +46,27 @@ def write(
         summary = write_summary(results, partial(summarize, part, known=known))
         text = table(summary)
     write_text(results / "table.md", text)
-    for task, found in tasks.items():
-        figure = curves(found, arms, title=task)
+    if part == "report":
+        figures = {"report": grid(tasks, arms)}
+    else:
+        figures = {task: curves(found, arms, title=task) for task, found in tasks.items()}
+    for name, figure in figures.items():
         if figure is not None:
-            save(results, "curves", task, figure)
+            save(results, "curves", name, figure)
     return text + f"\nsummary, table and figures in {results}"
 
 
 def table(summary: Mapping[str, Any]) -> str:
-    """Arms by their ratio over all tasks, the largest first, and the areas of their bases."""
+    """Arms by their ratio over most tasks, the largest first, at every mark; then their bases."""
     tasks = list(summary["tasks"])
-    rows = [
-        (arm, over, max(marks, key=lambda mark: (len(marks[mark]["tasks"]), int(mark))))
-        for arm, bases in summary["all"].items()
-        for over, marks in bases.items()
+    compared = [
+        (arm, over, marks) for arm, bases in summary["all"].items() for over, marks in bases.items()
     ]
-    found = {(arm, over): summary["all"][arm][over][mark] for arm, over, mark in rows}
-    rows.sort(key=lambda row: (row[1], -(found[row[:2]]["ratio"] or 0.0)))
+    compared.sort(key=lambda row: (row[1], -_widest(row[2])))
+    rows = [(arm, over, mark, own) for arm, over, marks in compared for mark, own in marks.items()]
     head = ["arm", "against", "steps", "seeds", "area ratio", "return ratio", "P(better)", *tasks]
     lines = [head, ["---"] * len(head)]
-    for arm, over, mark in rows:
-        own = found[arm, over]
+    for arm, over, mark, own in rows:
         single = [summary["tasks"][t].get(arm, {}).get(over, {}).get(mark) for t in tasks]
         lines.append(
             [arm, over.removeprefix("over "), f"{int(mark):,}", str(own["seeds"])]
@@ -75,10 +76,15 @@ def table(summary: Mapping[str, Any]) -> str:
         )
     notes = (
         "Ratios are of IQMs over seeds [95 % interval] to the arm in the second column: of the "
-        "area under the curve and of the return at the step in the third; over several tasks, "
-        "their geometric mean. P(better) is of the area."
+        "area under the curve and of the return at the step in the third; over the tasks that a "
+        "row has, their geometric mean. P(better) is of the area."
     )
     return "\n".join([*aligned(lines), "", *bases(summary), notes]) + "\n"
+
+
+def _widest(marks: Mapping[str, Any]) -> float:
+    """The ratio at the mark that most tasks have reached, the last of several."""
+    return marks[max(marks, key=lambda m: (len(marks[m]["tasks"]), int(m)))]["ratio"] or 0.0
 
 
 def bases(summary: Mapping[str, Any]) -> list[str]:
@@ -98,6 +104,17 @@ def ratio(found: Mapping[str, Any]) -> str:
         return "not above 0"
     low, high = found["interval"]
     return f"{found['ratio']:.2f} [{low:.2f}, {high:.2f}]"
+
+
+def grid(tasks: Mapping[str, Evaluations], arms: Sequence[Arm]) -> Any:
+    """A column per task, a row per default with its rivals."""
+    known, controls = {arm.name for arm in arms}, {arm.control for arm in arms}
+    rows = []
+    for arm in arms:
+        if arm.base is not None and arm.name not in controls:
+            names = [name for name in (arm.name, *arm.rivals) if name in known]
+            rows.append({name: (name, f"C{i}") for i, name in enumerate(names)})
+    return across(tasks, rows, title="The defaults") if rows else None
 
 
 def curves(found: Evaluations, arms: list[Arm], *, title: str) -> Any:

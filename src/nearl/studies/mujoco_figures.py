@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -34,7 +34,8 @@ def draw(results: Path, summary: Mapping[str, Any]) -> list[Path]:
         if not summary[name]["aggregate"]:
             continue
         mark = max(summary[name]["aggregate"], key=int)
-        figures = {"curves": curves(tasks, title=name)}
+        rows = [{algo: (NAMES[algo], COLORS[algo]) for algo in pair} for pair in PAIRS.items()]
+        figures = {"curves": curves(tasks, rows, title=name)}
         if summary[name]["aggregate"][mark].get("return"):
             figures["aggregate"] = aggregates(summary[name]["aggregate"][mark], mark=int(mark))
             figures["efficiency"] = efficiency(tasks, mark=int(mark))
@@ -55,25 +56,34 @@ def save(results: Path, kind: str, name: str, figure: Any) -> list[Path]:
     return paths
 
 
-def curves(tasks: Mapping[str, Evaluations], *, title: str) -> Any:
-    """A column per task, a row per pair: seeds as thin lines, their IQM, its 95 % interval."""
+def curves(
+    tasks: Mapping[str, Evaluations],
+    rows: Sequence[Mapping[str, tuple[str, str]]],
+    *,
+    title: str,
+) -> Any:
+    """A column per task: seeds as thin lines, their IQM, its 95 % interval.
+
+    A row has labels and colors of its arms.
+    """
     plt = pyplot()
     figure, grid = plt.subplots(
-        len(PAIRS),
+        len(rows),
         len(tasks),
-        figsize=(3.6 * len(tasks), 2.7 * len(PAIRS)),
+        figsize=(3.6 * len(tasks), 2.7 * len(rows)),
         squeeze=False,
-        sharex="col",
         layout="constrained",
     )
     for column, (task, found) in enumerate(tasks.items()):
-        for row, pair in enumerate(PAIRS.items()):
-            axes = grid[row, column]
-            for algo in pair:
-                seeds, values = found.of(algo)
-                if seeds:
-                    curve(axes, found.steps, values, label=NAMES[algo], color=COLORS[algo])
-            finish(axes, task)
+        for axes, row in zip(grid[:, column], rows, strict=True):
+            known = [arm for arm in row if found.of(arm)[0]]
+            for arm in known:
+                label, color = row[arm]
+                curve(axes, found.steps, found.of(arm)[1], label=label, color=color)
+            if known:
+                finish(axes, task)
+            else:
+                axes.set_visible(False)
     entitle(figure, title)
     return figure
 

@@ -2,7 +2,7 @@
 
 import pytest
 
-from nearl.bench import critic, memory, nnac, population, search, train
+from nearl.bench import critic, memory, modules, nnac, population, search, train
 
 
 def test_critic_bench_compares_equal_numbers():
@@ -49,6 +49,7 @@ def test_train_bench_has_the_ratio_of_every_case():
     cases = {"step", "batch_10k", "batch_30k", "after"}
     cases |= {f"residual_{size}k" for size in (10, 30, 90)}
     cases |= {f"{kind}_{size}k" for kind in ("live", "kernel", "mix") for size in (10, 30, 100)}
+    cases |= {"live_300k", "mix_300k"}
     assert set(result["ratios"]) == cases
     for name, case in result["cases"].items():
         assert case["ratio"] == pytest.approx(case["nearl_ms"] / case["sb3_ms"])
@@ -65,3 +66,12 @@ def test_population_bench_has_ratios_and_floors():
     assert row["floor_matrix_us"] > 0 and 0 < row["floor_physics_us"] < row["us_per_step"]
     assert row["evaluation_share"] == 0  # on a CPU nothing is evaluated
     population.rows(result)
+
+
+def test_modules_bench_has_a_row_for_every_number_of_stored_transitions():
+    few = {"refresh_every": 4, "refresh_nodes": 20}
+    result = modules.run(sizes=(2,), stored=(102, 106), steps=4, device="cpu", **few)
+    assert [(row["members"], row["stored"]) for row in result["runs"]] == [(2, 102), (2, 106)]
+    for row in result["runs"]:
+        assert min(row["residual_ratio"], row["mix_ratio"], row["us_per_step"]) > 0
+    modules.rows(result)

@@ -68,23 +68,44 @@ def bench_train(
     show(train.run(only=only), json_, train.rows)
 
 
+Members = Annotated[
+    str, typer.Option(help="Sizes of populations; default 20,80 on a GPU and 5 on a CPU.")
+]
+
+
 @bench_app.command("population")
-def bench_population(
-    members: Annotated[
-        str, typer.Option(help="Sizes of populations; default 20,80 on a GPU and 5 on a CPU.")
-    ] = "",
-    json_: Json = False,
-) -> None:
+def bench_population(members: Members = "", json_: Json = False) -> None:
     """Agent steps per second of populations beside SB3's TD3, with and without the NN phase."""
     from nearl.bench import population
 
+    show(population.run(sizes=_counts(members, "members")), json_, population.rows)
+
+
+@bench_app.command("modules")
+def bench_modules(
+    members: Members = "",
+    stored: Annotated[
+        str,
+        typer.Option(help="Stored transitions; default 30000,100000,300000, on a CPU 400,800."),
+    ] = "",
+    json_: Json = False,
+) -> None:
+    """What the modules of the defaults add to a population's step, by how much is stored."""
+    from nearl.bench import modules
+
+    sizes, many = _counts(members, "members"), _counts(stored, "stored")
+    show(modules.run(sizes=sizes, stored=many), json_, modules.rows)
+
+
+def _counts(text: str, option: str) -> tuple[int, ...] | None:
+    """Numbers from 1 on, as in ``20,80``; None of an empty text."""
     try:
-        sizes = tuple(int(text) for text in members.split(",")) if members else None
-        if sizes is not None and min(sizes) < 1:
-            raise ValueError(members)
+        found = tuple(int(part) for part in text.split(",")) if text else None
     except ValueError:
-        raise ValueError(f"--members takes sizes such as 20,80; got {members!r}") from None
-    show(population.run(sizes=sizes), json_, population.rows)
+        found = (0,)
+    if found is not None and min(found) < 1:
+        raise ValueError(f"--{option} takes numbers such as 20,80; got {text!r}")
+    return found
 
 
 @bench_app.command("ucrlfa")

@@ -13,13 +13,23 @@ import torch
 from rich.table import Table
 from stable_baselines3 import TD3
 
-from nearl.bench.population_turns import ENV, Part, advancing, in_turns, members, moments, prepared
+from nearl.bench.population_turns import (
+    ENV,
+    MODULES,
+    Part,
+    advancing,
+    first_steps,
+    in_turns,
+    members,
+    moments,
+    prepared,
+    timed,
+)
 from nearl.envs import make_batched
 
 WARM = 300
 ROUNDS = 4  # turns
 STORED = (10_000, 30_000)  # transitions in the NN phase
-MODULES = {"residual": "nntd3", "mix": "nnddpg"}  # whose defaults these are
 EVERY = 10_000  # steps from one evaluation to the next, as by default
 
 
@@ -92,27 +102,19 @@ def phases(
 ) -> dict[str, list[float]]:
     """Ratios of the time per step to the plain one's, by form, with so much stored."""
     rounds = ROUNDS if device == "cuda" else 2
+    way = members("nntd3", size, first_steps(device), refresh="step")
+    period = {} if refresh_every is None else {"refresh_every": refresh_every}
     found: dict[str, list[float]] = {}
-    for moment in moments(size, stored, device):
+    for moment in moments(way, stored, device):
         many = moment.rows.shape[1]
         forms = {"": members("td3", size, many)}
         for refresh in ("step", "batch"):
             forms[refresh] = members("nntd3", size, many, refresh=refresh)
-        period = {} if refresh_every is None else {"refresh_every": refresh_every}
         for form, module in MODULES.items():
             forms[form] = members("nntd3", size, many, module=module, **period)
-        parts = []
-        for form, of in forms.items():
-            # Of those that refresh now and then, as often as in a long run.
-            every = of[0].nn.refresh_every if form in MODULES else 1
-            block = -(-steps // rounds // every) * every
-            warm = every if form in MODULES and device == "cuda" else 0  # its kernels compile
-            whole = rounds * block + warm
-            population = prepared(of, whole, device, moment=moment, warm=warm)
-            parts.append(Part(advancing(population), block))
-        base, *others = in_turns(parts, rounds)
-        for form, seconds in zip(list(forms)[1:], others, strict=True):
-            found.setdefault(form, []).append(seconds / base)
+        seconds = timed(forms, moment, device, steps=steps, rounds=rounds)
+        for form in list(forms)[1:]:
+            found.setdefault(form, []).append(seconds[form] / seconds[""])
     return found
 
 

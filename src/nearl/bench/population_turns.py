@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import time
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import replace
 from typing import Any, NamedTuple
 
@@ -15,12 +15,19 @@ from nearl.population.soft import PopulationSoft
 from nearl.soft_config import SoftNNConfig
 
 ENV = "HalfCheetah-v4"
+MODULES = {"residual": "nntd3", "mix": "nnddpg"}  # whose defaults these are
 
 
 def members(
-    algo: str, size: int, warm_up: int, *, module: str | None = None, **nn: Any
+    algo: str,
+    size: int,
+    warm_up: int,
+    *,
+    module: str | None = None,
+    room: int = 100_000,
+    **nn: Any,
 ) -> list[MemberSettings]:
-    """The paper's settings, the module on for as long as it takes.
+    """The paper's settings, the module on for as long as it takes, and a memory with ``room``.
 
     With ``module``, the name of an algorithm, it is the one of its preset `default`.
     """
@@ -29,7 +36,7 @@ def members(
         first = replace(first, nn=settings_from_preset(module, "default", ENV).nn)
     if nn or module is not None:
         first = replace(first, nn=SoftNNConfig.of(first.nn, cutoff=None, **nn))
-    first = replace(first, learning_starts=warm_up, buffer_size=100_000)
+    first = replace(first, learning_starts=warm_up, buffer_size=room)
     return [replace(first, seed=seed) for seed in range(size)]
 
 
@@ -40,12 +47,16 @@ class Moment(NamedTuple):
     networks: dict[str, Tensor]
 
 
-def moments(size: int, stored: tuple[int, ...], device: str) -> list[Moment]:
-    """A population trained with the module, as it is when so many transitions are stored."""
-    first = 1_000 if device == "cuda" else 100
+def first_steps(device: str) -> int:
+    """Random steps before a population learns on its way to a moment."""
+    return 1_000 if device == "cuda" else 100
+
+
+def moments(of: list[MemberSettings], stored: tuple[int, ...], device: str) -> list[Moment]:
+    """A population that has itself trained, as it is when so many transitions are stored."""
     population = Population(
         ENV,
-        members("nntd3", size, first, refresh="step"),
+        of,
         steps=max(stored) + 1,
         device=device,
         eval_episodes=0,
@@ -125,6 +136,28 @@ def in_turns(parts: Sequence[Part], rounds: int) -> list[float]:
             work(block)
             seconds[i] += time.perf_counter() - started
     return [total / (rounds * block) for total, (_, block) in zip(seconds, parts, strict=True)]
+
+
+def timed(
+    forms: Mapping[str, list[MemberSettings]],
+    moment: Moment,
+    device: str,
+    *,
+    steps: int,
+    rounds: int,
+) -> dict[str, float]:
+    """Seconds per step of every form from a moment on, over at least ``steps`` in turns."""
+    parts = []
+    for of in forms.values():
+        nn = of[0].nn
+        refreshed = of[0].algo.startswith("nn") and (nn.uses_graph or nn.uses_mix)
+        # Of those that refresh now and then, as often as in a long run.
+        every = nn.refresh_every if refreshed else 1
+        block = -(-steps // rounds // every) * every
+        warm = every if refreshed and device == "cuda" else 0  # its kernels compile
+        population = prepared(of, rounds * block + warm, device, moment=moment, warm=warm)
+        parts.append(Part(advancing(population), block))
+    return dict(zip(forms, in_turns(parts, rounds), strict=True))
 
 
 def resume(population: Population, moment: Moment) -> None:

@@ -36,12 +36,14 @@ CASES: dict[str, tuple[int, SoftNNConfig]] = {  # stored transitions and setting
     "live_10k": (10_000, CHECKED),
     "live_30k": (30_000, CHECKED),
     "live_100k": (100_000, CHECKED),
+    "live_300k": (300_000, CHECKED),
     "kernel_10k": (10_000, SIXTEEN),
     "kernel_30k": (30_000, SIXTEEN),
     "kernel_100k": (100_000, SIXTEEN),
     "mix_10k": (10_000, MIX),
     "mix_30k": (30_000, MIX),
     "mix_100k": (100_000, MIX),
+    "mix_300k": (300_000, MIX),
 }
 
 

@@ -44,6 +44,7 @@ class MujocoBatch(BatchedEnv):
         assets = Path(gym.__file__).parent / "envs" / "mujoco" / "assets"
         self.model = model = _compiled(str(assets / xml))
         self._batch = mujoco.batch.Batch(model, n, threads or processors(), persistent)
+        self._defaults = self._batch.state[0].copy()
         bind = self._batch.bind
         self._qpos, self._qvel, self._ctrl = bind("qpos"), bind("qvel"), bind("ctrl")
         self._frame_skip, self._dt = frame_skip, model.opt.timestep * frame_skip
@@ -81,7 +82,10 @@ class MujocoBatch(BatchedEnv):
     def _reset(self, members: NDArray[np.intp], seeds: Sequence[int] | None) -> None:
         for member, seed in zip(members, seeds or (), strict=False):
             self._rngs[member] = np.random.default_rng(seed)
-        self._batch.reset(members, stage=self._mujoco.mjtStage.mjSTAGE_NONE)
+        if self._batch.persistent:
+            self._batch.reset(members, stage=self._mujoco.mjtStage.mjSTAGE_NONE)
+        else:  # a simulation is its state, and to write it takes no threads
+            self._batch.state[members] = self._defaults
         for member in members:
             self._qpos[member], self._qvel[member] = self._start(self._rngs[member])
         self._batch.forward(members)

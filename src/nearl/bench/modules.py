@@ -4,10 +4,18 @@ from __future__ import annotations
 
 from typing import Any
 
-import torch
 from rich.table import Table
 
-from nearl.bench.population_turns import ENV, MODULES, first_steps, members, moments, timed
+from nearl.bench.population_turns import (
+    ENV,
+    MODULES,
+    device_for,
+    device_name,
+    first_steps,
+    members,
+    moments,
+    timed,
+)
 
 STORED = (30_000, 100_000, 300_000)
 ROUNDS = 4
@@ -26,8 +34,8 @@ def run(
     TD3 trains until so much is stored. From there plain TD3 and TD3 with each module go on, in
     turns; residual graphs and lists of neighbors are of the latest ``graph_size`` transitions.
     """
-    gpu = device == "cuda" or (device == "auto" and torch.cuda.is_available())
-    device = "cuda" if gpu else "cpu"
+    device = device_for(device)
+    gpu = device == "cuda"
     sizes = sizes or ((20, 80) if gpu else (5,))
     stored = stored or (STORED if gpu else (400, 800))
     steps = steps or (2_000 if gpu else 500)
@@ -50,8 +58,7 @@ def run(
                     **{f"{form}_ratio": own / plain for form, own in seconds.items()},
                 }
             )
-    name = torch.cuda.get_device_name() if gpu else "cpu"
-    return {"device": name, "env": ENV, "runs": runs}
+    return {"device": device_name(device), "env": ENV, "runs": runs}
 
 
 def rows(result: dict[str, Any]) -> Table:

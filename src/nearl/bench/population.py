@@ -18,6 +18,8 @@ from nearl.bench.population_turns import (
     MODULES,
     Part,
     advancing,
+    device_for,
+    device_name,
     first_steps,
     in_turns,
     members,
@@ -46,10 +48,8 @@ def run(
 
     ``refresh_every`` is that of residual graphs, if not their preset's.
     """
-    gpu = device == "cuda" or (device == "auto" and torch.cuda.is_available())
-    if not gpu:
-        torch.set_num_threads(os.cpu_count() or 1)
-    device = "cuda" if gpu else "cpu"
+    device = device_for(device)
+    gpu = device == "cuda"
     sizes = sizes or ((20, 80) if gpu else (5,))
     steps = steps or (EVERY - WARM - 300 if gpu else 150)
     stored = stored or (STORED if gpu else (400,))
@@ -75,7 +75,7 @@ def run(
             }
         )
     return {
-        "device": torch.cuda.get_device_name() if gpu else "cpu",
+        "device": device_name(device),
         "env": ENV,
         "cores": os.cpu_count(),
         "precision": "tf32" if gpu else "fp32",

@@ -2,11 +2,13 @@
 
 from __future__ import annotations
 
+import os
 import time
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import replace
 from typing import Any, NamedTuple
 
+import torch
 from torch import Tensor
 
 from nearl.population import MemberSettings, Population, settings_from_preset
@@ -16,6 +18,18 @@ from nearl.soft_config import SoftNNConfig
 
 ENV = "HalfCheetah-v4"
 MODULES = {"residual": "nntd3", "mix": "nnddpg"}  # whose defaults these are
+
+
+def device_for(wish: str) -> str:
+    """``cuda``, or ``cpu`` with all its processors; ``auto`` is a GPU where there is one."""
+    if wish == "cuda" or (wish == "auto" and torch.cuda.is_available()):
+        return "cuda"
+    torch.set_num_threads(os.cpu_count() or 1)
+    return "cpu"
+
+
+def device_name(device: str) -> str:
+    return torch.cuda.get_device_name() if device == "cuda" else "cpu"
 
 
 def members(

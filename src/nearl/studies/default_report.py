@@ -14,8 +14,7 @@ from nearl.studies.default_arms import Arm
 from nearl.studies.default_summary import evaluations, known_arms, summarize
 from nearl.studies.figures import small_panels
 from nearl.studies.markdown import aligned, chance, spread
-from nearl.studies.mujoco_figures import curve, entitle, finish, save
-from nearl.studies.mujoco_figures import curves as across
+from nearl.studies.mujoco_figures import curve, entitle, finish, save, task_grid
 from nearl.studies.mujoco_report import NEEDS
 from nearl.studies.mujoco_summary import MISSING, write_summary
 from nearl.studies.population_results import Evaluations
@@ -114,7 +113,7 @@ def grid(tasks: Mapping[str, Evaluations], arms: Sequence[Arm]) -> Any:
         if arm.base is not None and arm.name not in controls:
             names = [name for name in (arm.name, *arm.rivals) if name in known]
             rows.append({name: (name, f"C{i}") for i, name in enumerate(names)})
-    return across(tasks, rows, title="The defaults") if rows else None
+    return task_grid(tasks, rows, title="The defaults") if rows else None
 
 
 def curves(found: Evaluations, arms: list[Arm], *, title: str) -> Any:

@@ -35,7 +35,7 @@ def draw(results: Path, summary: Mapping[str, Any]) -> list[Path]:
             continue
         mark = max(summary[name]["aggregate"], key=int)
         rows = [{algo: (NAMES[algo], COLORS[algo]) for algo in pair} for pair in PAIRS.items()]
-        figures = {"curves": curves(tasks, rows, title=name)}
+        figures = {"curves": task_grid(tasks, rows, title=name)}
         if summary[name]["aggregate"][mark].get("return"):
             figures["aggregate"] = aggregates(summary[name]["aggregate"][mark], mark=int(mark))
             figures["efficiency"] = efficiency(tasks, mark=int(mark))
@@ -56,7 +56,7 @@ def save(results: Path, kind: str, name: str, figure: Any) -> list[Path]:
     return paths
 
 
-def curves(
+def task_grid(
     tasks: Mapping[str, Evaluations],
     rows: Sequence[Mapping[str, tuple[str, str]]],
     *,

@@ -5,7 +5,16 @@ import pytest
 import torch
 from test_gpu_search import data
 from test_population_gpu import PLAIN, member, population
-from test_population_residual import CONFIGS, ERRORS, KERNEL, LEARNED, ON, Both, compare_columns
+from test_population_residual import (
+    CHECKED,
+    CONFIGS,
+    ERRORS,
+    KERNEL,
+    LEARNED,
+    ON,
+    Both,
+    compare_columns,
+)
 from triton_device import needs_cuda
 
 from nearl.neighbors import BruteForce
@@ -48,7 +57,7 @@ def test_the_kernels_find_the_canonical_k_nearest(members, queries, capacity, st
         torch.testing.assert_close(distances[p].cpu(), right.distances, rtol=1e-6, atol=0)
 
 
-@pytest.mark.parametrize("configs", [CONFIGS, LEARNED])
+@pytest.mark.parametrize("configs", [CONFIGS, LEARNED, CHECKED])
 @pytest.mark.parametrize("capacity", [80, 400])
 def test_every_graph_is_the_one_of_its_member_alone(capacity, configs):
     both = Both(configs, capacity=capacity, device="cuda")

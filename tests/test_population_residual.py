@@ -43,6 +43,12 @@ LEARNED = [  # metrics that do more than scale axes: two groups each
     {**KERNEL, "metric": "whitened", "graph_size": 50},
     {"metric": "critic", "gate_width": 0.3, "reward_scale": 0.1},
 ]
+CHECKED = [  # residuals about their mean, predicted ahead of visits: a group each
+    {"residual_center": "falling", "self_check": "ahead", "anchor": "live"},
+    {"residual_center": "always", "self_check": "ahead", "graph_size": 50, "refresh_nodes": 30},
+    {**KERNEL, "residual_center": "falling", "self_check": "ahead", "refresh_nodes": 30},
+    {"residual_center": "rewards", "self_check": True, "reward_scale": 0.1},
+]
 
 
 class Body(Module):
@@ -179,7 +185,7 @@ def compare_columns(both):
             assert skill == pytest.approx(alone, abs=1e-4)
 
 
-@pytest.mark.parametrize("configs", [CONFIGS, LEARNED])
+@pytest.mark.parametrize("configs", [CONFIGS, LEARNED, CHECKED])
 @pytest.mark.parametrize("capacity", [80, 400])  # the rings go round, or not
 def test_every_graph_is_the_one_of_its_member_alone(capacity, configs):
     both = Both(configs, capacity=capacity)
@@ -212,10 +218,12 @@ def test_every_way_to_search_finds_the_same_neighbors(k):
         torch.testing.assert_close(far[p], apart)
 
 
-def test_random_probes_do_not_depend_on_other_members():
+@pytest.mark.parametrize("check", [True, "ahead"])
+def test_random_probes_do_not_depend_on_other_members(check):
     skills = []
-    for first in ({"self_check": True}, {"sweeps": 1, "gate": 0.3}):
-        both = Both([first, {"self_check": True}, {"gate_width": 0.1}], capacity=400)
+    for first in ({}, {"sweeps": 1, "gate": 0.3}):
+        own = {"self_check": check}
+        both = Both([own | first, own, own | {"gate_width": 0.1}], capacity=400)
         both.go(100)
         skills.append(both.learner.module.groups[0].skill.sums[:, 1:])
     assert torch.equal(*skills)

@@ -15,6 +15,7 @@ from nearl.metrics import ActionCode, WeightedL2
 from nearl.networks import mlp
 from nearl.recent import RecentExperience
 from nearl.residual import (
+    CENTERS,
     Graph,
     Nodes,
     SkillSums,
@@ -107,13 +108,19 @@ def naive(graph, nets, *, slots=None, scale=1.0):
         weight[j] = [math.exp(-d / config.gate_width) for d, _ in near[j]]
         total, w0 = sum(weight[j]), config.gate_background
         gate[j] = config.gate * (total / len(near[j]) if w0 is None else total / (w0 + total))
+    own = [reward[j] + (not over[j]) * GAMMA * value[j] - q_value[j] for j in slots]
+    low, high = CENTERS[config.residual_center]
+    if math.isnan(high):
+        high = max(0.0, float(np.mean([reward[j] for j in slots])))
+    center = float(np.mean(own)) - min(max(float(np.mean(own)), low), high)
     graph_value, expected = dict(value), {}
     for _ in range(config.sweeps):
         for j in slots:
             mean = 0.0
             for w, (d, i) in zip(weight[j], near[j], strict=True):
                 future = 0.0 if over[i] else GAMMA * graph_value[i]
-                mean += w * (reward[i] + future - q_value[i] + config.residual_bonus * d)
+                delta = reward[i] + future - q_value[i] - center
+                mean += w * (delta + config.residual_bonus * d)
             expected[j] = value[j] + mean / sum(weight[j])
         graph_value = {j: value[j] + gate[j] * (expected[j] - value[j]) for j in slots}
     return expected, gate
@@ -410,6 +417,8 @@ def test_the_skill_is_the_factor_of_least_squares():
         ({"refresh_every": 0}, "refresh_every must be a whole number"),
         ({"refresh_nodes": -3}, "refresh_nodes must be a whole number"),
         ({"gate_until": True}, "gate_until must be a whole number"),
+        ({"self_check": "beside"}, "self_check must be true, false or 'ahead', got 'beside'"),
+        ({"residual_center": "rising"}, "residual_center must be one of never, falling, rewards"),
         ({"anchor": "ship"}, "anchor must be one of stored, live"),
         ({"graph_size": 4, "residual_neighbors": 8}, "raise graph_size or lower"),
         ({"form": "residual", "per_episode": (64, 4)}, "leave it out of form='residual'"),

@@ -18,6 +18,7 @@ per member. No shape depends on data.
 
 from __future__ import annotations
 
+from math import inf, nan
 from typing import NamedTuple
 
 import numpy as np
@@ -26,6 +27,12 @@ from numba import njit
 from torch import Tensor
 
 Number = float | Tensor
+CENTERS = {  # what is kept of the residuals' mean, for ``centered``
+    "never": (-inf, inf),
+    "falling": (0.0, inf),
+    "rewards": (0.0, nan),
+    "always": (0.0, 0.0),
+}
 TINY = 1e-30  # of float32: the weight of a neighbor so far away that its own has vanished
 
 
@@ -68,6 +75,29 @@ def gates(weights: Tensor, strength: Number, background: Number | None = None) -
 def residuals(nodes: Nodes, gamma: Number) -> Tensor:
     """Bellman residuals ``r + gamma alive V - Q`` of stored transitions, ``(..., N)``."""
     return nodes.reward + gamma * nodes.alive * nodes.values - nodes.q
+
+
+def centered(
+    nodes: Nodes, gamma: Number, low: Number, high: Number, known: Tensor | None = None
+) -> Nodes:
+    """Nodes whose residuals have kept of their mean what lies within ``low`` and ``high``.
+
+    A ``high`` of NaN is the mean reward, if that is above 0. Means are over ``known (..., N)``
+    nodes, by default all; what is not kept is added to Q.
+    """
+    mean, reward = (_means(x, known) for x in (residuals(nodes, gamma), nodes.reward))
+    least, most = (torch.as_tensor(x, dtype=mean.dtype, device=mean.device) for x in (low, high))
+    most = torch.where(most.isnan(), reward.clamp(min=0.0), most)
+    kept = torch.minimum(torch.maximum(mean, least), most)
+    return nodes._replace(q=nodes.q + torch.where(kept == mean, 0.0, mean - kept))
+
+
+def _means(numbers: Tensor, known: Tensor | None) -> Tensor:
+    """``(..., N)`` to ``(..., 1)``."""
+    if known is None:
+        return numbers.mean(-1, keepdim=True)
+    total = torch.where(known, numbers, 0.0).sum(-1, keepdim=True)
+    return total / known.sum(-1, keepdim=True).clamp(min=1)
 
 
 def from_neighbors(graph: Graph, weights: Tensor, numbers: Tensor, bonus: Number = 0.0) -> Tensor:

@@ -24,8 +24,18 @@ from nearl.experience import Experience
 from nearl.graph_keys import in_the_graph, keep_up
 from nearl.policy_keys import Policy
 from nearl.recent import RecentExperience
-from nearl.residual import Graph, Nodes, blended_target, gates, neighbor_weights, residuals, sweep
-from nearl.residual_skill import ResidualSkill
+from nearl.residual import (
+    CENTERS,
+    Graph,
+    Nodes,
+    blended_target,
+    centered,
+    gates,
+    neighbor_weights,
+    residuals,
+    sweep,
+)
+from nearl.residual_skill import ResidualSkill, probes
 from nearl.ring_numbers import numbers_at
 from nearl.soft_config import SoftNNConfig
 
@@ -127,19 +137,35 @@ class ResidualGraph:
         written = np.arange(memory.total - size, memory.total)
         slots = written % memory.capacity
         keep_up(self.experience)
-        self._visit(self._due(slots, written))
-        alive = (~memory.array("terminated")[slots]).astype(np.float32)
-        rows = (self._values[slots], self._q[slots], self._rewards(slots), alive)
-        nodes = Nodes(*map(torch.from_numpy, rows))
-        self.skill.measure(slots, residuals(nodes, self.gamma), self.refreshes)
+        due = self._due(slots, written)  # places
+        ahead = self.config.self_check == "ahead"
+        if ahead:
+            probed = due[probes(self.seed, self.refreshes, len(due))]
+            known = torch.from_numpy(self._visited[slots] > written)
+            before = residuals(self._nodes(slots, known), self.gamma)
+            said = self.skill.predict(slots, probed, torch.where(known, before, 0.0))
+        self._visit(slots[due])
+        nodes = self._nodes(slots)
+        own = residuals(nodes, self.gamma)
+        if ahead:
+            self.skill.take(own[torch.from_numpy(probed)], said)
+        else:
+            self.skill.measure(slots, own, self.refreshes)
         self._sweep(slots, written, nodes)
         self.refreshed, self.refreshes, self._updates = memory.total, self.refreshes + 1, 0
 
     def _due(self, slots: Ints, written: Ints) -> Ints:
-        """Slots to visit."""
+        """Places among ``slots`` of those to visit."""
         visited = self._visited[slots]
         self._certified.forget(slots[visited <= written])
-        return slots[due_first(visited, written, self.config.refresh_nodes)]
+        return due_first(visited, written, self.config.refresh_nodes)
+
+    def _nodes(self, slots: Ints, known: Tensor | None = None) -> Nodes:
+        """What is known of all in the graph, with residuals about the center of the ``known``."""
+        alive = (~self.memory.array("terminated")[slots]).astype(np.float32)
+        rows = (self._values[slots], self._q[slots], self._rewards(slots), alive)
+        nodes = Nodes(*map(torch.from_numpy, rows))
+        return centered(nodes, self.gamma, *CENTERS[self.config.residual_center], known)
 
     def _visit(self, slots: Ints) -> None:
         keys = np.empty((len(slots), self.experience.metric.dim), np.float32)

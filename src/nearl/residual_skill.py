@@ -18,6 +18,7 @@ from nearl.residual import (
 )
 from nearl.soft_config import SoftNNConfig
 
+Slots = NDArray[np.int64]
 PROBES = 256  # transitions whose residuals are predicted in one measurement
 KEEP = 0.9  # of the sums, from one measurement to the next
 
@@ -29,6 +30,8 @@ class ResidualSkill:
     the k transitions nearest to (s_j, a_j) other than j itself, with the graph's weights and gate
     (of strength 1): p_j. The skill is ``sum delta_j p_j / sum p_j^2``, the factor that makes p
     best in least squares, within 0 and 1; each measurement counts 0.9 times the one after it.
+    ``measure`` predicts residuals from others as new as they are; ``predict`` before a visit and
+    ``take`` after it tell how far what the graph holds is still true.
     """
 
     def __init__(self, experience: Experience, config: SoftNNConfig, *, seed: int = 0) -> None:
@@ -45,15 +48,19 @@ class ResidualSkill:
         """Of residuals with their predictions; 1 as long as nothing was measured."""
         return float(correlation(SkillSums(*self.sums)))
 
-    def measure(self, slots: NDArray[np.int64], own: Tensor, number: int) -> None:
+    def measure(self, slots: Slots, own: Tensor, number: int) -> None:
         """Take in residuals ``own (n,)`` of all ``slots`` in the graph, oldest first.
 
         ``number`` tells measurements apart: each looks at other transitions.
         """
+        chosen = probes(self.seed, number, len(slots))
+        self.take(own[torch.from_numpy(chosen)], self.predict(slots, chosen, own))
+
+    def predict(self, slots: Slots, chosen: Slots, own: Tensor) -> Tensor:
+        """What the residuals ``own (n,)`` of all ``slots`` say of those at places ``chosen``."""
         config, k, memory = self.config, self.config.residual_neighbors, self.experience.memory
         if len(slots) <= k:
-            return
-        chosen = probes(self.seed, number, len(slots))
+            return torch.zeros(len(chosen))
         probed = slots[chosen]
         keys = self.experience.embed(memory.array("obs")[probed], memory.array("act")[probed])
         squared, near = self.experience.search(keys, k + 1)  # (n, k + 1)
@@ -61,9 +68,11 @@ class ResidualSkill:
         far = np.sqrt(squared[others].reshape(-1, k) / self.experience.metric.dim)
         place = (near[others].reshape(-1, k) - slots[0]) % memory.capacity
         graph = Graph(torch.from_numpy(place), torch.from_numpy(far.astype(np.float32)))
-        predicted = predicted_residuals(graph, own, config.gate_width, config.gate_background)
-        sums = skill_sums(own[torch.from_numpy(chosen)], predicted)
-        self.sums = KEEP * self.sums + torch.stack(sums)
+        return predicted_residuals(graph, own, config.gate_width, config.gate_background)
+
+    def take(self, own: Tensor, predicted: Tensor) -> None:
+        """Take in residuals ``(n,)`` and their predictions."""
+        self.sums = KEEP * self.sums + torch.stack(skill_sums(own, predicted))
 
 
 def besides(near: NDArray[np.int64], own: NDArray[np.int64]) -> NDArray[np.bool_]:

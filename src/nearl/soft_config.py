@@ -8,6 +8,7 @@ from dataclasses import dataclass, fields, replace
 from typing import Any, Literal
 
 from nearl.metrics import Metric
+from nearl.residual import CENTERS
 
 METRICS = ("standardized", "raw", "whitened", "critic")
 
@@ -72,7 +73,11 @@ class SoftNNConfig:
     refresh_every: int = 250  # steps or updates between refreshes of the graph
     refresh_nodes: int | None = 5_000  # visited in a refresh at most, new ones aside; None: all
     graph_size: int | None = 100_000  # the latest transitions that are in the graph; None: all
-    self_check: bool = False  # scale the gate by how well neighbors predict residuals
+    # What residuals are less of their mean in the graph: nothing, what is negative, that and what
+    # is above the mean reward, or all.
+    residual_center: Literal["never", "falling", "rewards", "always"] = "never"
+    # Scale the gate by how well neighbors predict residuals; "ahead": those of the next visit.
+    self_check: bool | Literal["ahead"] = False
     # mixing with neighbors, beside the graph or, with a gate of 0, without it: ``nearl.mixing``
     mix: float = 0.0  # share of samples that are mixed with a neighbor
     mix_neighbors: int = 10  # among whom the neighbor is drawn: Sander et al., 2022
@@ -106,6 +111,7 @@ class SoftNNConfig:
         choices: dict[str, tuple[str, ...]] = {
             "form": ("td", "residual"),
             "anchor": ("stored", "live"),
+            "residual_center": tuple(CENTERS),
             "unit": ("episode", "step"),
             "refresh": ("step", "batch"),
             "policy": ("target", "online"),
@@ -148,6 +154,8 @@ class SoftNNConfig:
         for name in ("gate_until", "refresh_nodes", "graph_size"):
             if getattr(self, name) is not None:
                 self._count(name)
+        if self.self_check not in (True, False, "ahead"):
+            raise ValueError(f"self_check must be true, false or 'ahead', got {self.self_check!r}")
         if self.graph_size is not None and self.graph_size < self.residual_neighbors:
             raise ValueError(
                 f"a graph of {self.graph_size} transitions cannot give {self.residual_neighbors} "

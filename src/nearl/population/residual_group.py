@@ -36,6 +36,7 @@ class ResidualGroup(Refreshed):
         super().__init__(learner, who, configs)
         self.k, device = configs[0].residual_neighbors, learner.device
         self.settings = graph_settings(configs, device)
+        self.ahead = configs[0].self_check == "ahead"
         self.gamma, self.twin = learner.settings.gamma[self.who], learner.settings.twin[self.who]
         rows = (len(who), self.window)
         self.values, self.q = (torch.zeros(rows, device=device) for _ in range(2))

@@ -6,6 +6,7 @@ from collections.abc import Sequence
 
 import numpy as np
 import torch
+from numpy.typing import NDArray
 from torch import Tensor
 
 from nearl.population.neighbors import PopulationNeighbors
@@ -43,14 +44,25 @@ class PopulationSkill:
 
     def measure(self, own: Tensor, total: int, number: int) -> None:
         """Take in residuals ``own (P, N)`` by place, after ``total`` stored transitions."""
-        neighbors, k, size = self.neighbors, self.k, own.shape[1]
-        if size <= k:
-            return
-        drawn = np.stack([probes(seed, number, size) for seed in self.seeds])  # (P, n)
-        at = torch.from_numpy((total - size + drawn) % neighbors.window).to(own.device)
+        size = own.shape[1]
+        at = self.drawn(np.arange(total - size, total), number)
+        self.take(own.gather(1, at), self.predict(own, at))
+
+    def drawn(self, numbers: NDArray[np.int64], number: int) -> Tensor:
+        """Places ``(P, n)`` of those transitions, by their numbers, that a measurement looks at."""
+        some = np.stack([numbers[probes(seed, number, len(numbers))] for seed in self.seeds])
+        return torch.from_numpy(some % self.neighbors.window).to(self.sums.device)
+
+    def predict(self, own: Tensor, at: Tensor) -> Tensor:
+        """What residuals ``own (P, N)`` say of those at the places ``at (P, n)``."""
+        neighbors, k = self.neighbors, self.k
+        if own.shape[1] <= k:
+            return torch.zeros_like(at, dtype=own.dtype)
         far, near = nearest_others(neighbors, at, k)  # (P, n, k)
         assert isinstance(far, Tensor) and isinstance(near, Tensor)
         graph = Graph(near, far / neighbors.dim**0.5)
-        predicted = predicted_residuals(graph, own, self.width, self.background)
-        sums = skill_sums(own.gather(1, at), predicted)
-        self.sums.mul_(KEEP).add_(torch.stack(sums))
+        return predicted_residuals(graph, own, self.width, self.background)
+
+    def take(self, own: Tensor, predicted: Tensor) -> None:
+        """Take in residuals ``(P, n)`` and their predictions."""
+        self.sums.mul_(KEEP).add_(torch.stack(skill_sums(own, predicted)))

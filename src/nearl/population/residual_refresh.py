@@ -18,7 +18,7 @@ from nearl.population.networks import forward
 from nearl.population.residual_search import nearest
 from nearl.population.residual_settings import some
 from nearl.population.targets import pessimistic_values, values_of_all
-from nearl.residual import Graph, Nodes, gates, neighbor_weights, residuals, sweep
+from nearl.residual import Graph, Nodes, centered, gates, neighbor_weights, residuals, sweep
 from nearl.ring_numbers import numbers_at
 
 if TYPE_CHECKING:
@@ -34,11 +34,21 @@ def refresh(group: ResidualGroup, total: int) -> None:
 
     ``total`` transitions are stored and have keys.
     """
-    _visit(group, group.visit(total))
     places = torch.arange(min(total, group.window), device=group.who.device)
     held = numbers_at(places, total, group.window)  # (N,)
+    seen = torch.from_numpy(group.visited[: len(held)]).to(held.device) > held
+    numbers = group.visit(total)
+    if group.ahead:
+        at = group.skill.drawn(numbers, group.refreshes)
+        before = residuals(_nodes(group, held, seen), group.gamma)
+        said = group.skill.predict(torch.where(seen, before, 0.0), at)
+    _visit(group, numbers)
     nodes = _nodes(group, held)
-    group.skill.measure(residuals(nodes, group.gamma), total, group.refreshes)
+    own = residuals(nodes, group.gamma)
+    if group.ahead:
+        group.skill.take(own.gather(1, at), said)
+    else:
+        group.skill.measure(own, total, group.refreshes)
     _sweep(group, nodes, held)
 
 
@@ -66,13 +76,17 @@ def _visit(group: ResidualGroup, numbers: NDArray[np.int64]) -> None:
     group.near.index_copy_(1, places, near.to(torch.int32))
 
 
-def _nodes(group: ResidualGroup, held: Tensor) -> Nodes:
-    """All nodes by place ``(R, N)``, where ``held (N,)`` are the transitions' numbers."""
+def _nodes(group: ResidualGroup, held: Tensor, known: Tensor | None = None) -> Nodes:
+    """All nodes by place ``(R, N)``, where ``held (N,)`` are the transitions' numbers.
+
+    Their residuals are about the center of the ``known (N,)``.
+    """
     at = group.who[:, None], held % group.ring.capacity
     reward, ended = (group.ring.column(name)[at] for name in ("reward", "terminated"))
     values, q = (column[:, : len(held)] for column in (group.values, group.q))
     alive = (ended == 0).to(torch.float32)
-    return Nodes(values, q, reward * group.settings.reward_scale, alive)
+    nodes = Nodes(values, q, reward * group.settings.reward_scale, alive)
+    return centered(nodes, group.gamma, group.settings.low, group.settings.high, known)
 
 
 def _sweep(group: ResidualGroup, nodes: Nodes, held: Tensor) -> None:

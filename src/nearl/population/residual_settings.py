@@ -9,6 +9,7 @@ from typing import Any, NamedTuple
 import torch
 from torch import Tensor
 
+from nearl.residual import CENTERS
 from nearl.soft_config import SoftNNConfig
 
 
@@ -17,7 +18,8 @@ def group_key(config: SoftNNConfig) -> tuple[Any, ...]:
     shapes = (config.residual_neighbors, config.graph_size, config.gate_background is None)
     keys = config.metric if config.metric in ("whitened", "critic") else "axes"
     mixing = config.mix_neighbors if config.uses_mix else None
-    return (config.refresh_every, config.refresh_nodes, *shapes, keys, mixing)
+    ahead = config.self_check == "ahead"
+    return (config.refresh_every, config.refresh_nodes, *shapes, keys, mixing, ahead)
 
 
 class GraphSettings(NamedTuple):
@@ -34,6 +36,8 @@ class GraphSettings(NamedTuple):
     zero: Tensor  # bool
     live: Tensor  # bool
     checked: Tensor  # bool
+    low: Tensor  # bounds of what residuals keep of their mean
+    high: Tensor  # NaN: the mean reward
 
 
 def graph_settings(configs: Sequence[SoftNNConfig], device: torch.device) -> GraphSettings:
@@ -55,7 +59,9 @@ def graph_settings(configs: Sequence[SoftNNConfig], device: torch.device) -> Gra
         own_sweeps=column(sweeps, torch.int64) if len(set(sweeps)) > 1 else None,
         zero=column([c.residual_zero for c in configs], torch.bool),
         live=column([c.anchor == "live" for c in configs], torch.bool),
-        checked=column([c.self_check for c in configs], torch.bool),
+        checked=column([bool(c.self_check) for c in configs], torch.bool),
+        low=column([CENTERS[c.residual_center][0] for c in configs]),
+        high=column([CENTERS[c.residual_center][1] for c in configs]),
     )
 
 

@@ -139,18 +139,14 @@ class ResidualGraph:
         keep_up(self.experience)
         due = self._due(slots, written)  # places
         ahead = self.config.self_check == "ahead"
-        if ahead:
-            probed = due[probes(self.seed, self.refreshes, len(due))]
-            known = torch.from_numpy(self._visited[slots] > written)
-            before = residuals(self._nodes(slots, known), self.gamma)
-            said = self.skill.predict(slots, probed, torch.where(known, before, 0.0))
+        foretold = self._foretold(slots, written, due) if ahead else None
         self._visit(slots[due])
         nodes = self._nodes(slots)
         own = residuals(nodes, self.gamma)
-        if ahead:
-            self.skill.take(own[torch.from_numpy(probed)], said)
-        else:
+        if foretold is None:
             self.skill.measure(slots, own, self.refreshes)
+        else:
+            self.skill.take(own[foretold[0]], foretold[1])
         self._sweep(slots, written, nodes)
         self.refreshed, self.refreshes, self._updates = memory.total, self.refreshes + 1, 0
 
@@ -159,6 +155,14 @@ class ResidualGraph:
         visited = self._visited[slots]
         self._certified.forget(slots[visited <= written])
         return due_first(visited, written, self.config.refresh_nodes)
+
+    def _foretold(self, slots: Ints, written: Ints, due: Ints) -> tuple[Tensor, Tensor]:
+        """Places of some that will be visited, and what the graph now says of them."""
+        probed = due[probes(self.seed, self.refreshes, len(due))]
+        known = torch.from_numpy(self._visited[slots] > written)
+        now = residuals(self._nodes(slots, known), self.gamma)
+        said = self.skill.predict(slots, probed, torch.where(known, now, 0.0))
+        return torch.from_numpy(probed), said
 
     def _nodes(self, slots: Ints, known: Tensor | None = None) -> Nodes:
         """What is known of all in the graph, with residuals about the center of the ``known``."""

@@ -24,6 +24,7 @@ from nearl.ring_numbers import numbers_at
 if TYPE_CHECKING:
     from nearl.population.residual_group import ResidualGroup
 
+Ints = NDArray[np.int64]
 ROWS = 2**17  # transitions of all members that go through the networks together
 EDGES = 2**25  # of the graphs that are swept together
 
@@ -36,23 +37,30 @@ def refresh(group: ResidualGroup, total: int) -> None:
     """
     places = torch.arange(min(total, group.window), device=group.who.device)
     held = numbers_at(places, total, group.window)  # (N,)
-    seen = torch.from_numpy(group.visited[: len(held)]).to(held.device) > held
+    visited = group.visited[: len(held)].copy()
     numbers = group.visit(total)
-    if group.ahead:
-        at = group.skill.drawn(numbers, group.refreshes)
-        before = residuals(_nodes(group, held, seen), group.gamma)
-        said = group.skill.predict(torch.where(seen, before, 0.0), at)
+    foretold = _foretold(group, numbers, held, visited) if group.ahead else None
     _visit(group, numbers)
     nodes = _nodes(group, held)
     own = residuals(nodes, group.gamma)
-    if group.ahead:
-        group.skill.take(own.gather(1, at), said)
-    else:
+    if foretold is None:
         group.skill.measure(own, total, group.refreshes)
+    else:
+        group.skill.take(own.gather(1, foretold[0]), foretold[1])
     _sweep(group, nodes, held)
 
 
-def _visit(group: ResidualGroup, numbers: NDArray[np.int64]) -> None:
+def _foretold(
+    group: ResidualGroup, numbers: Ints, held: Tensor, visited: Ints
+) -> tuple[Tensor, Tensor]:
+    """Places ``(R, n)`` of some that will be visited, and what the graphs now say of them."""
+    at = group.skill.drawn(numbers, group.refreshes)
+    known = torch.from_numpy(visited).to(held.device) > held
+    now = residuals(_nodes(group, held, known), group.gamma)
+    return at, group.skill.predict(torch.where(known, now, 0.0), at)
+
+
+def _visit(group: ResidualGroup, numbers: Ints) -> None:
     """V, Q and neighbors of the transitions with these numbers."""
     ring, learner, neighbors = group.ring, group.learner, group.neighbors
     actor = learner.actor_target.some(group.who)

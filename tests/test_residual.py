@@ -298,6 +298,20 @@ def test_targets_of_a_batch_equal_those_computed_by_hand(anchor):
     assert torch.equal(batch.reward[60:], plain[60:])
 
 
+def test_the_logged_correction_is_what_live_targets_are_raised_by():
+    soft = soft_module(Nets(), anchor="live")
+    soft.augment(soft.memory.sample(4))  # the first refresh
+    batch = soft.augment(soft.memory.gather(torch.arange(60)))
+    alive, logged = ~batch.terminated, soft.metrics()
+    raised = (batch.reward - soft.memory["reward"][:60])[alive] / GAMMA
+    # What ended is never raised, but is in the graph like all others.
+    slots = np.flatnonzero(batch.terminated.numpy())
+    graph = soft.graph
+    rest = graph._gates[slots] * (graph._expected[slots] - graph._values[slots])
+    assert logged["correction"] == pytest.approx(float(raised.sum() + rest.sum()) / 60, rel=1e-3)
+    assert logged["value"] == pytest.approx(float(graph._values[:60].mean()), rel=1e-6)
+
+
 def test_the_control_has_the_same_gate_and_no_residual():
     nets = Nets()
     soft, control = soft_module(nets), soft_module(nets, residual_zero=True)

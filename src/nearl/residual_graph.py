@@ -230,11 +230,14 @@ class ResidualGraph:
         slots = np.arange(max(0, self.refreshed - self.window), self.refreshed)
         slots = slots[-len(self.memory) :] % self.memory.capacity
         some = len(slots) > 0
-        gap = self._expected[slots] - self._values[slots]
+        gate, value = self._gates[slots], self._values[slots]
+        gap = self._expected[slots] - value
         found = {
             "residual_skill": self.skill.value,
             "residual_correlation": self.skill.correlation,
-            "gate": float(self._gates[slots].mean()) if some else 0.0,
+            "gate": float(gate.mean()) if some else 0.0,
+            "value": float(value.mean()) if some else 0.0,
+            "correction": float((gate * gap).mean()) if some else 0.0,
             "residual_std": float(gap.std()) if some else 0.0,
             "successor_distance": float(self._far[slots].mean()) if some else 0.0,
         }

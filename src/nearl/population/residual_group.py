@@ -91,12 +91,15 @@ class ResidualGroup(Refreshed):
         NaN: there was none yet.
         """
         size = max(1, self.size)
-        stored = torch.where(self.settings.live, 0.0, self.values[:, :size])
+        gate, value = self.gates[:, :size], self.values[:, :size]
+        gap = self.expected[:, :size] - torch.where(self.settings.live, 0.0, value)
         found = {
             "residual_skill": self.skill.values,
             "residual_correlation": self.skill.correlations,
-            "gate": self.gates[:, :size].mean(1),
-            "residual_std": (self.expected[:, :size] - stored).std(1, correction=0),
+            "gate": gate.mean(1),
+            "value": value.mean(1),
+            "correction": (gate * gap).mean(1),
+            "residual_std": gap.std(1, correction=0),
             "successor_distance": self.far[:, :size].mean((1, 2)),
         }
         known = self.refreshes > 0

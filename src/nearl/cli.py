@@ -12,6 +12,7 @@ from rich.console import Console
 from tqdm import tqdm
 
 from nearl.cli_bench import bench_app
+from nearl.cli_compare import compare
 from nearl.cli_default import study_default
 from nearl.cli_inspect import inspect
 from nearl.cli_metric import metric_app
@@ -28,6 +29,7 @@ app = typer.Typer(
 )
 app.command("population")(population)
 app.command("inspect")(inspect)
+app.command("compare")(compare)
 study_app.command("default")(study_default)
 study_app.command("sac")(study_sac)
 app.add_typer(bench_app, name="bench")

@@ -1,0 +1,136 @@
+"""Whether one arm is better than another, with intervals, from the folders of trained runs.
+
+    nearl population --env Hopper-v5 --algos td3,nntd3 --seeds 0-9 --steps 100000
+    nearl compare runs/population-Hopper-v5-default
+
+An arm is what runs share but for their seed: the algorithm and what was set. Those with a
+nearest-neighbor module are compared with the same algorithm without it, as the unseen tasks are
+(``unseen_summary``): by the area under the curve and the last return, up to the step that all
+seeds of both have reached.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+from nearl.population.folder import read_settings
+from nearl.population.members import arm, swept
+from nearl.population.records import read_rows
+from nearl.runs import Run
+from nearl.saving import write_text
+from nearl.studies.default_arms import Arm
+from nearl.studies.default_report import curves
+from nearl.studies.mujoco_figures import save
+from nearl.studies.mujoco_summary import write_summary
+from nearl.studies.population_cell import member_name
+from nearl.studies.population_results import Evaluations, from_rows
+from nearl.studies.ratios import LEAST
+from nearl.studies.unseen_summary import compared, table
+
+
+@dataclass(frozen=True)
+class Trained:
+    """One agent's evaluations, and where they were found."""
+
+    folder: Path
+    env_id: str
+    arm: str
+    algo: str
+    seed: int
+    every: int  # steps from one evaluation to the next
+    rows: list[dict[str, Any]]  # with "step" and "mean_return"
+
+
+def trained(folder: Path) -> Iterator[Trained]:
+    """The agents in a folder of ``nearl train`` or ``nearl population``."""
+    if (folder / "population.json").exists():
+        settings = read_settings(folder)
+        varied, rows = swept(settings.members), read_rows(folder / "eval.csv")
+        for i, member in enumerate(settings.members):
+            own = [row for row in rows if row["member"] == i]
+            name, every = arm(member, varied), settings.eval_every
+            yield Trained(folder, settings.env_id, name, member.algo, member.seed, every, own)
+    elif (folder / "run.json").exists():
+        run = Run(folder)
+        given, rows = run.settings(), run.rows()
+        preset = [] if given.preset == "default" else [given.preset]
+        changes = [f"{name}={value}" for name, value in given.settings.items()]
+        name = " ".join([given.algo, *preset, *changes])
+        yield Trained(folder, given.env, name, given.algo, given.seed, given.eval_every, rows)
+    else:
+        raise FileNotFoundError(
+            f"'{folder}' is no run: it has neither run.json (nearl train) nor population.json "
+            "(nearl population)"
+        )
+
+
+def tasks_of(agents: Sequence[Trained]) -> dict[str, Evaluations]:
+    """Their evaluations by environment; what cannot stand in one table is refused."""
+    tasks: dict[str, Evaluations] = {}
+    for env_id in dict.fromkeys(agent.env_id for agent in agents):
+        found: dict[str, Trained] = {}
+        for agent in (one for one in agents if one.env_id == env_id):
+            name = member_name(agent.arm, agent.seed)
+            if (other := found.setdefault(name, agent)) is not agent:
+                raise ValueError(
+                    f"'{other.folder}' and '{agent.folder}' both have {agent.arm} with seed "
+                    f"{agent.seed} on {env_id}: leave one of them out"
+                )
+        if len(rhythms := {agent.every: agent.folder for agent in found.values()}) > 1:
+            said = ", ".join(f"{every} in '{folder}'" for every, folder in rhythms.items())
+            raise ValueError(
+                f"runs on {env_id} are evaluated at different steps, every {said}: train them "
+                "with the same --eval-every"
+            )
+        names = list(found)
+        rows = [row | {"member": i} for i, one in enumerate(found.values()) for row in one.rows]
+        tasks[env_id] = from_rows(rows, names)
+    return tasks
+
+
+def arms_of(agents: Sequence[Trained], base: str | None = None) -> list[Arm]:
+    """The arms, each with what it is compared with: ``base``, or its algorithm without module."""
+    algos = {agent.arm: agent.algo for agent in agents}
+    if base is not None and base not in algos:
+        raise ValueError(f"no arm is called {base!r}; there are: {', '.join(algos)}")
+    plain = {algo: name for name, algo in reversed(algos.items())}  # the first arm of each
+    found = []
+    for name, algo in algos.items():
+        rival = base or (plain.get(algo[2:]) if algo.startswith("nn") else None)
+        found.append(Arm(name=name, algo=algo, preset="", base=None if rival == name else rival))
+    if not any(one.base for one in found):
+        raise ValueError(
+            f"nothing to compare: the only arms are {', '.join(algos)}. Train the other arm too "
+            "(nntd3 beside td3, say), or name what to compare with by --base"
+        )
+    return found
+
+
+def compare(folders: Sequence[Path], out: Path, *, base: str | None = None) -> str:
+    """Write ``summary.json``, ``table.md`` and a figure per task to ``out``; returns the table."""
+    agents = [agent for folder in folders for agent in trained(folder)]
+    arms, tasks = arms_of(agents, base), tasks_of(agents)
+    ends = {
+        one.name: {f"over {one.base}": found}
+        for one in arms
+        if one.base is not None and (found := compared(tasks, one))
+    }
+    if not ends:
+        raise ValueError(
+            f"no seed of two arms has been evaluated at the same step yet in "
+            f"{', '.join(map(str, folders))}: train on, or on the same seeds"
+        )
+    text = table(write_summary(out, lambda _: {"ends": ends}))
+    few = min(
+        own["seeds"] for of in ends.values() for x in of.values() for own in x["tasks"].values()
+    )
+    if few < LEAST:
+        text += f"\nNo verdict from {few} seeds: it takes {LEAST}, and 10 are better.\n"
+    write_text(out / "table.md", text)
+    for env_id, known in tasks.items():
+        if (figure := curves(known, arms, title=env_id)) is not None:
+            save(out, "curves", env_id.replace("/", "-"), figure)
+    return text

@@ -1,0 +1,141 @@
+"""`nearl compare`: arms of trained runs beside each other."""
+
+import json
+
+import numpy as np
+import pytest
+from typer.testing import CliRunner
+
+from nearl.cli import app
+from nearl.population import Population, settings_from_preset
+from nearl.runs import Run, RunSettings
+from nearl.studies.compare import compare, tasks_of, trained
+from nearl.studies.ratios import difference
+
+TINY = {"policy_kwargs": {"net_arch": [8]}, "batch_size": 8, "learning_starts": 20}
+
+
+def evaluated(folder, algo, seed, returns, *, every=1000, env="Pendulum-v1", **settings):
+    """A folder as `nearl train` leaves it, with these mean returns."""
+    folder.mkdir(parents=True, exist_ok=True)
+    run = Run(folder)
+    given = RunSettings(
+        algo=algo,
+        env=env,
+        steps=every * len(returns),
+        seed=seed,
+        settings=settings,
+        eval_every=every,
+    )
+    run.settings_file.write_text(json.dumps(vars(given)))
+    lines = [f"{every * (i + 1)},{value},0,10" for i, value in enumerate(returns)]
+    run.evaluations.write_text("\n".join(["step,mean_return,std_return,episodes", *lines]) + "\n")
+    return folder
+
+
+@pytest.fixture
+def pair(tmp_path):
+    """Six seeds of TD3 and of NNTD3, which is 5 above it throughout."""
+    rng = np.random.default_rng(0)
+    base = rng.normal(-100, 1, (6, 4)) + np.arange(4) * 10  # (seeds, evaluations)
+    folders = [evaluated(tmp_path / f"td3-{s}", "td3", s, base[s]) for s in range(6)]
+    folders += [evaluated(tmp_path / f"nntd3-{s}", "nntd3", s, base[s] + 5) for s in range(6)]
+    return base, folders
+
+
+def test_the_difference_is_that_of_areas_and_last_returns(pair, tmp_path):
+    base, folders = pair
+    text = compare(folders, tmp_path / "out")
+    found = json.loads((tmp_path / "out" / "summary.json").read_text())
+    own = found["ends"]["nntd3"]["over td3"]["tasks"]["Pendulum-v1"]
+    assert own["seeds"] == 6 and own["steps"] == 4000
+    area = difference((base.mean(1) + 5, base.mean(1)))
+    assert own["area"]["difference"]["value"] == pytest.approx(area["value"], abs=1e-3)
+    assert (
+        own["area"]["difference"]["verdict"] == own["return"]["difference"]["verdict"] == "better"
+    )
+    assert own["improvement"]["probability"] == 1.0
+    assert "better" in text and (tmp_path / "out" / "table.md").read_text() == text
+    assert (tmp_path / "out" / "curves-Pendulum-v1.png").stat().st_size > 1000
+    backwards = compare(folders, tmp_path / "other", base="nntd3")
+    assert "worse" in backwards and "better" not in backwards.splitlines()[2]
+
+
+def test_arms_of_one_length_are_compared_as_far_as_all_have_come(pair, tmp_path):
+    base, folders = pair
+    evaluated(folders[-1], "nntd3", 5, base[5, :2])
+    compare(folders, tmp_path / "out")
+    found = json.loads((tmp_path / "out" / "summary.json").read_text())
+    assert found["ends"]["nntd3"]["over td3"]["tasks"]["Pendulum-v1"]["steps"] == 2000
+
+
+def test_tasks_need_not_have_the_same_arms(pair, tmp_path):
+    base, folders = pair
+    other = [
+        evaluated(
+            tmp_path / f"{algo}-{s}-other", algo, s, base[s] + s, env="MountainCarContinuous-v0"
+        )
+        for algo in ("ddpg", "nnddpg")
+        for s in range(6)
+    ]
+    compare([*folders, *other], tmp_path / "out")
+    found = json.loads((tmp_path / "out" / "summary.json").read_text())["ends"]
+    assert list(found["nntd3"]["over td3"]["tasks"]) == ["Pendulum-v1"]
+    assert list(found["nnddpg"]["over ddpg"]["tasks"]) == ["MountainCarContinuous-v0"]
+
+
+def test_few_seeds_have_no_verdict(pair, tmp_path):
+    _, folders = pair
+    text = compare([*folders[:3], *folders[6:9]], tmp_path / "out")
+    assert "No verdict from 3 seeds: it takes 5" in text and "better\n" not in text
+
+
+def test_settings_make_arms_of_their_own(tmp_path):
+    folders = [
+        evaluated(tmp_path / f"{tau}-{s}", "td3", s, [s, s + 1.0], tau=tau)
+        for tau in (0.005, 0.01)
+        for s in range(5)
+    ]
+    agents = [agent for folder in folders for agent in trained(folder)]
+    (found,) = tasks_of(agents).values()
+    assert found.of("td3 tau=0.01")[0] == (0, 1, 2, 3, 4)
+    with pytest.raises(
+        ValueError, match="nothing to compare: the only arms are td3 tau=0.005, td3"
+    ):
+        compare(folders, tmp_path / "out")
+    assert "td3 tau=0.01" in compare(folders, tmp_path / "out", base="td3 tau=0.005")
+
+
+def test_what_cannot_be_compared_is_said(pair, tmp_path):
+    base, folders = pair
+    twice = evaluated(tmp_path / "again", "td3", 0, base[0])
+    with pytest.raises(ValueError, match="both have td3 with seed 0 on Pendulum-v1: leave one"):
+        compare([*folders, twice], tmp_path / "out")
+    rarely = evaluated(tmp_path / "rarely", "td3", 7, base[0], every=500)
+    with pytest.raises(ValueError, match="every 1000 in .*, 500 in .*: train them with the same"):
+        compare([*folders, rarely], tmp_path / "out")
+    with pytest.raises(ValueError, match="no arm is called 'sac'; there are: td3, nntd3"):
+        compare(folders, tmp_path / "out", base="sac")
+    with pytest.raises(FileNotFoundError, match="is no run: it has neither run.json"):
+        compare([tmp_path], tmp_path / "out")
+    strangers = [evaluated(tmp_path / "far", "nntd3", 9, base[0]), folders[0]]
+    with pytest.raises(ValueError, match="no seed of two arms has been evaluated at the same step"):
+        compare(strangers, tmp_path / "out")
+    assert not (tmp_path / "out").exists()
+
+
+def test_a_population_is_compared_from_the_command_line(tmp_path):
+    members = [
+        settings_from_preset(algo, "default", "Pendulum-v1", seed, TINY)
+        for algo in ("td3", "nntd3")
+        for seed in (0, 1)
+    ]
+    out = tmp_path / "population"
+    options = {"eval_every": 100, "eval_episodes": 1, "device": "cpu", "table": False}
+    Population("Pendulum-v1", members, steps=300, out=out, **options).train()
+    result = CliRunner().invoke(app, ["compare", str(out)])
+    assert result.exit_code == 0, result.output
+    assert "nntd3" in result.output and "No verdict from 2 seeds" in result.output
+    found = json.loads((out / "compare" / "summary.json").read_text())
+    own = found["ends"]["nntd3"]["over td3"]["tasks"]["Pendulum-v1"]
+    assert own["seeds"] == 2 and 100 <= own["steps"] <= 300

@@ -55,6 +55,7 @@ FASTER: dict[str, Any] = {"tau_nn": 0.01, "cutoff": None}
 # What the fourth round kept for TD3, and what becomes of it when one thing is changed.
 BEST: dict[str, Any] = LIVE | {"tau": 0.01}
 SAFE: dict[str, Any] = {"residual_center": "falling", "self_check": "ahead"}
+BOUNDED: dict[str, Any] = {"residual_center": "rewards"}
 CHANGED: dict[str, dict[str, Any]] = {
     "width03": {"gate_width": 0.3},
     "gate05": {"gate": 0.5},
@@ -72,7 +73,7 @@ CHANGED: dict[str, dict[str, Any]] = {
     "2000-falling": {"refresh_nodes": 2_000, "residual_center": "falling"},
     "2000-ahead": {"refresh_nodes": 2_000, "self_check": "ahead"},
     "2000-falling-ahead": {"refresh_nodes": 2_000} | SAFE,
-    "2000-rewards-ahead": {"refresh_nodes": 2_000} | SAFE | {"residual_center": "rewards"},
+    "2000-rewards-ahead": {"refresh_nodes": 2_000} | SAFE | BOUNDED,
     "2000-always-ahead": {"refresh_nodes": 2_000} | SAFE | {"residual_center": "always"},
 }
 SEARCH = (
@@ -89,6 +90,9 @@ SEARCH = (
     _search("s1-live-check-tau01", **BEST),
     _search("s1-live-check-mix-tau01", **BEST, mix=1.0),
     *(_search(f"best-{name}", **(BEST | changes)) for name, changes in CHANGED.items()),
+    # The safe default without faster targets, and with a mean bounded by rewards.
+    _search("safe-2000", **(LIVE | {"refresh_nodes": 2_000} | SAFE)),
+    _search("safe-2000-rewards", **(LIVE | {"refresh_nodes": 2_000} | SAFE | BOUNDED)),
     _search("s1-until", gate_until=100_000),
     _search("s1-bonus", residual_bonus=0.1),
     _search("s1-sweeps1", sweeps=1),

@@ -62,6 +62,17 @@ def test_controls_change_one_thing():
     assert {name for name in arms if differences(arms["s1"], arms[name]) == set()} == {"s1"}
 
 
+def test_the_defaults_are_forms_of_the_search_but_for_where_tau_is_said():
+    search, report = ({arm.name: arm for arm in arms} for arms in (SEARCH, REPORT))
+    chosen_forms = {"nntd3-default": "best-2000-rewards-ahead", "nnddpg-default": "ddpg-mix-tau01"}
+    more = {"nnddpg-default": {"refresh_nodes"}}  # 2,000 where the search had 5,000
+    for name, form in chosen_forms.items():
+        default, chosen_form = member(report[name]), member(search[form])
+        assert default.nn.tau_nn == chosen_form.tau == 0.01 and default.nn.cutoff is None
+        where = {"tau", "tau_nn", "cutoff"} | more.get(name, set())
+        assert differences(report[name], search[form]) == where
+
+
 def test_the_cells_are_tasks_by_blocks_of_seeds():
     cells = make_cells("search")
     assert [cell.task for cell in cells] == list(TASKS)
@@ -243,6 +254,21 @@ def test_an_arm_that_is_behind_is_compared_where_both_have_been(tmp_path, monkey
     assert list(found["s1"]["over td3"]) == ["100000", "300000", "350000"]
     three = found["s1"]["over td3"]["300000"]
     assert three["seeds"] == 2 and three["ratio"] == pytest.approx(2.0, rel=1e-4)
+
+
+def test_tasks_that_were_cut_are_compared_with_the_others_where_they_ended(tmp_path, monkeypatch):
+    monkeypatch.setattr(mujoco_summary, "REPS", 20)
+    levels = {"td3": 100.0, "s1": 200.0}
+    for task, length in (("Hopper-v4", 24), ("HalfCheetah-v4", 26), ("Ant-v4", 7)):
+        write(tmp_path / f"{task}.csv", curves(levels, length=length, every=10_000))
+    found = default_summary.summarize("search", tmp_path)["all"]["s1"]["over td3"]
+    assert {mark: set(own["tasks"]) for mark, own in found.items()} == {
+        "70000": {"HalfCheetah-v4", "Hopper-v4", "Ant-v4"},
+        "100000": {"HalfCheetah-v4", "Hopper-v4"},
+        "240000": {"HalfCheetah-v4", "Hopper-v4"},
+        "260000": {"HalfCheetah-v4"},
+    }
+    assert found["70000"]["ratio"] == pytest.approx(2.0, rel=1e-4)
 
 
 def test_the_search_has_a_table_and_a_figure_per_task(faked):

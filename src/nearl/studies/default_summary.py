@@ -68,12 +68,23 @@ def pair_of(found: Evaluations, arm: str, rival: str, mark: int, kind: str) -> P
 
 
 def pairs_of(
-    tasks: Mapping[str, Evaluations], arm: str, rival: str, kind: str = "auc"
+    tasks: Mapping[str, Evaluations],
+    arm: str,
+    rival: str,
+    kind: str = "auc",
+    *,
+    alike: bool = True,
 ) -> dict[int, dict[str, Pair]]:
-    """``pair_of`` at every mark that the arm and its rival have reached, by task."""
+    """``pair_of`` at every mark that the arm and its rival have reached, by task.
+
+    Where tasks are ``alike``, meant to be trained for the same steps, the end of one is a mark of
+    all that have come so far: what was cut short is compared beside the others.
+    """
     found: dict[int, dict[str, Pair]] = {}
+    ends = {task: common_step(of, arm, rival) for task, of in tasks.items()}
     for task, of in tasks.items():
-        for mark in marks_of(of, arm, rival):
+        shared = {end for end in ends.values() if alike and end <= ends[task] and end in of.steps}
+        for mark in sorted(shared.union(marks_of(of, arm, rival))):
             if (pair := pair_of(of, arm, rival, mark, kind)) is not None:
                 found.setdefault(mark, {})[task] = pair
     return dict(sorted(found.items()))
@@ -88,9 +99,10 @@ def summarize(part: str, results: Path, *, known: Sequence[Arm] | None = None) -
         for task, found in tasks.items()
     }
     together: dict[str, Any] = {}
+    alike = not PARTS[part].plans
     for name, rival in [(arm.name, rival) for arm in arms for rival in arm.rivals]:
-        returns = pairs_of(tasks, name, rival, "return")
-        for mark, pairs in pairs_of(tasks, name, rival).items():
+        returns = pairs_of(tasks, name, rival, "return", alike=alike)
+        for mark, pairs in pairs_of(tasks, name, rival, alike=alike).items():
             for task, compared in _compared(pairs, returns[mark]).items():
                 own = together.setdefault(name, {}) if task == "all" else single[task][name]
                 own.setdefault(f"over {rival}", {})[str(mark)] = compared

@@ -19,6 +19,7 @@ import torch
 
 from nearl.population import Population
 from nearl.population.records import read_rows
+from nearl.population.table import clock
 from nearl.studies.population_cell import PopulationCell
 from nearl.studies.population_results import (
     Evaluations,
@@ -137,6 +138,7 @@ def _collector(
     on_cell: Callable[[PopulationCell, str], None],
 ) -> Callable[[list[dict[str, Any]]], None]:
     """What adds each evaluation to the results and, without a live table, tells of it."""
+    begun, at_start = time.monotonic(), population.step
 
     def collect(rows: list[dict[str, Any]]) -> None:
         keep(cell, from_rows(population.records.rows, cell.columns), results)
@@ -144,7 +146,9 @@ def _collector(
             returns = np.array([row["mean_return"] for row in rows]).reshape(len(cell.names), -1)
             means = zip(cell.names, returns.mean(1), strict=True)
             text = ", ".join(f"{name} {mean:.0f}" for name, mean in means)
-            on_cell(cell, f"step {rows[0]['step']:,}: {text}")
+            spent, made = time.monotonic() - begun, population.step - at_start
+            left = clock(spent / max(made, 1) * (population.steps - population.step))
+            on_cell(cell, f"step {rows[0]['step']:,}: {text}; {left} left")
 
     return collect
 

@@ -87,3 +87,16 @@ def test_rewards_that_are_all_lower_change_no_correction(seed, cost, center):
         graph.refresh()
         found.append(graph._expected[:40] - graph._values[:40])
     np.testing.assert_allclose(*found, atol=2e-3)
+
+
+@settings(max_examples=20, deadline=None)
+@given(st.integers(0, 10_000), st.floats(-5, 5))
+def test_without_any_of_the_mean_the_zero_of_rewards_plays_no_role(seed, shift):
+    graph, _, _ = make(n=40, seed=seed % 7, residual_center="always", sweeps=8)
+    rewards = graph.memory.array("reward")[:40]
+    found = []
+    for more in (0.0, shift):
+        rewards += np.float32(more)
+        graph.refresh()
+        found.append(graph._expected[:40] - graph._values[:40])
+    np.testing.assert_allclose(*found, atol=1e-4)

@@ -75,6 +75,7 @@ CHANGED: dict[str, dict[str, Any]] = {
     "2000-falling-ahead": {"refresh_nodes": 2_000} | SAFE,  # of the second
     "2000-rewards-ahead": {"refresh_nodes": 2_000} | SAFE | BOUNDED,  # the preset `default`
     "2000-rewards-ahead-gate05": {"refresh_nodes": 2_000, "gate": 0.5} | SAFE | BOUNDED,
+    "2000-rewards-ahead-gate02": {"refresh_nodes": 2_000, "gate": 0.2} | SAFE | BOUNDED,
     "2000-rewards-ahead-sweeps1": {"refresh_nodes": 2_000, "sweeps": 1} | SAFE | BOUNDED,
     "2000-always-ahead": {"refresh_nodes": 2_000} | SAFE | {"residual_center": "always"},
 }

@@ -5,7 +5,7 @@ BIN := $(VENV)/bin
 STAMP := $(VENV)/.installed
 export OMP_NUM_THREADS ?= 1
 
-.PHONY: help install demo test lint format bench clean
+.PHONY: help install demo test lint format bench docs clean
 
 help:
 	@echo "make demo     train NNAC on CartPole, draw the learning curve, film the agent"
@@ -13,6 +13,7 @@ help:
 	@echo "make install  only create .venv and install"
 	@echo "make lint     ruff and mypy        make format  ruff format and fixes"
 	@echo "make bench    all benchmarks (several minutes)"
+	@echo "make docs     the documentation as a site, in site/"
 
 $(STAMP): pyproject.toml constraints.txt
 	@$(PYTHON) -c 'import sys; sys.exit("nearl needs Python 3.11 or newer, found " + sys.version.split()[0] + "; set PYTHON=..." if sys.version_info < (3, 11) else 0)'
@@ -44,6 +45,10 @@ bench: $(STAMP)
 	$(BIN)/nearl bench memory
 	$(BIN)/nearl bench train
 	$(BIN)/nearl bench population
+
+docs: $(STAMP)
+	$(BIN)/python -m pip install --disable-pip-version-check -q -c constraints.txt -e ".[docs]"
+	$(BIN)/mkdocs build --strict
 
 clean:
 	rm -rf $(VENV) .pytest_cache .mypy_cache .ruff_cache

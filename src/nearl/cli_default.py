@@ -109,3 +109,23 @@ def study_default(
         )
     console.print(f"summary, table and figures of {results} ...", soft_wrap=True)
     console.print(default_report.write(part, results, required=report), soft_wrap=True)
+
+
+def study_ratio(
+    results: Annotated[Path, typer.Argument(help="Folder with a study's CSV files.")],
+    arm: Annotated[str, typer.Option(help="What is measured: a name of columns in these files.")],
+    against: Annotated[str, typer.Option(help="What it is measured against.")],
+    at: Annotated[
+        int | None, typer.Option(help="At this step; default the last that both have reached.")
+    ] = None,
+    tasks: Annotated[str, typer.Option(help="Only these: Hopper,Ant.")] = "",
+    beside: Annotated[
+        Path | None, typer.Option(help="Folder of the arm it is measured against, if another.")
+    ] = None,
+) -> None:
+    """Two arms of `study default` or `study mujoco` at any step, over some tasks or all."""
+    from nearl.studies import ratio_at
+
+    chosen = [name for name in tasks.split(",") if name]
+    text = ratio_at.table(results, arm, against, at=at, tasks=chosen, beside=beside)
+    console.print(text, soft_wrap=True, markup=False)

@@ -19,7 +19,7 @@ from nearl.studies.mujoco_cells import TASKS
 from nearl.studies.mujoco_summary import MARKS, improved, measured, scores, until
 from nearl.studies.population_cell import member_name
 from nearl.studies.population_results import Evaluations, read
-from nearl.studies.ratios import Pair, pooled
+from nearl.studies.ratios import Pair, both, pooled
 from nearl.studies.unseen_tasks import UNSEEN
 
 
@@ -61,10 +61,7 @@ def _steps_of(found: Evaluations, *arms: str) -> list[list[int]]:
 def pair_of(found: Evaluations, arm: str, rival: str, mark: int, kind: str) -> Pair | None:
     """Scores of an arm and of a rival at a mark, of the seeds that both have."""
     ours, theirs = (scores(found, name, mark)[kind] for name in (arm, rival))
-    seeds = sorted(ours.keys() & theirs.keys())
-    if not seeds:
-        return None
-    return np.array([ours[s] for s in seeds]), np.array([theirs[s] for s in seeds])
+    return both(ours, theirs)
 
 
 def pairs_of(

@@ -5,7 +5,7 @@ Ratios where more is more times as much; differences where returns may be negati
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from typing import Any
 
 import numpy as np
@@ -17,6 +17,14 @@ from nearl.studies.intervals import DRAWS
 LEAST = 5  # seeds for a verdict
 Floats = NDArray[np.float64]
 Pair = tuple[Floats, Floats]  # scores (n,) of an arm and of its base, seed by seed
+
+
+def both(ours: Mapping[int, float], theirs: Mapping[int, float]) -> Pair | None:
+    """Scores by seed as a pair, of the seeds that both have; None where there are none."""
+    seeds = sorted(ours.keys() & theirs.keys())
+    if not seeds:
+        return None
+    return np.array([ours[s] for s in seeds]), np.array([theirs[s] for s in seeds])
 
 
 def iqm_ratio(x: Floats, y: Floats) -> Floats:

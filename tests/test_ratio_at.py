@@ -1,0 +1,77 @@
+"""Two arms of a study at any step: ratios that are known in advance."""
+
+import numpy as np
+import pytest
+from typer.testing import CliRunner
+
+from nearl.cli import app
+from nearl.studies.population_results import Evaluations, write
+from nearl.studies.ratio_at import table
+
+
+def curves(levels, *, length=10, seeds=4):
+    """A level per arm that grows along the curve, the same for every seed but for its scale."""
+    steps = 1000 * np.arange(1, length + 1)
+    returns = {
+        f"{arm}_{seed}": (1 + seed) * level * np.arange(1.0, length + 1)
+        for arm, level in levels.items()
+        for seed in range(seeds)
+    }
+    return Evaluations(steps, returns)
+
+
+@pytest.fixture
+def results(tmp_path):
+    first, second = tmp_path / "first", tmp_path / "second"
+    first.mkdir()
+    second.mkdir()
+    write(first / "Hopper-v4.csv", curves({"td3": 10.0, "nntd3": 20.0}))
+    write(first / "Ant-v4.csv", curves({"td3": 10.0, "nntd3": 80.0}, length=6))
+    write(second / "Ant-v4.csv", curves({"nntd3": 40.0}))
+    return first, second
+
+
+def cells(text):
+    rows = [line.strip("| ").split("|") for line in text.splitlines() if line.startswith("|")]
+    return {row[0].strip(): [cell.strip() for cell in row[1:]] for row in rows[2:]}
+
+
+def test_an_arm_of_c_times_another_has_ratio_c_on_each_task_and_their_geometric_mean(results):
+    text = table(results[0], "nntd3", "td3")
+    assert "6,000 steps" in text  # where the shorter of the tasks ends
+    found = cells(text)
+    assert found["Hopper-v4"] == ["2.00 [2.00, 2.00]", "2.00 [2.00, 2.00]", "4"]
+    assert found["Ant-v4"][:2] == ["8.00 [8.00, 8.00]"] * 2
+    assert found["all"][:2] == ["4.00 [4.00, 4.00]"] * 2
+
+
+def test_a_step_some_tasks_and_another_folder(results):
+    text = table(results[0], "nntd3", "td3", at=9000, tasks=["Hopper"])
+    assert "9,000 steps" in text and set(cells(text)) == {"Hopper-v4", "all"}
+    beside = table(results[0], "nntd3", "nntd3", beside=results[1])
+    assert cells(beside)["Ant-v4"][0] == "2.00 [2.00, 2.00]"  # 80 beside 40
+
+
+@pytest.mark.parametrize(
+    ("changes", "message"),
+    [
+        ({"at": 9000}, "no seed in common that was evaluated at step 9,000 on Ant-v4"),
+        ({"at": 1500}, "at step 1,500"),
+        ({"arm": "nntd"}, "has the arms td3, nntd3; got 'nntd'"),
+        ({"tasks": ["Hoppe"]}, "Hopper-v4, Ant-v4; got the task 'Hoppe'"),
+    ],
+)
+def test_what_there_is_not_is_named(results, changes, message):
+    given = {"arm": "nntd3", "against": "td3"} | changes
+    with pytest.raises(ValueError, match=message):
+        table(results[0], given.pop("arm"), given.pop("against"), **given)
+
+
+def test_a_folder_without_evaluations_is_refused_and_the_command_prints_the_table(
+    results, tmp_path
+):
+    with pytest.raises(ValueError, match="no evaluations in"):
+        table(tmp_path, "nntd3", "td3")
+    asked = ["study", "ratio", str(results[0]), "--arm", "nntd3", "--against", "td3"]
+    shown = CliRunner().invoke(app, asked)
+    assert shown.exit_code == 0 and cells(shown.output) == cells(table(results[0], "nntd3", "td3"))

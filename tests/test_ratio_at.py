@@ -48,6 +48,7 @@ def test_an_arm_of_c_times_another_has_ratio_c_on_each_task_and_their_geometric_
 def test_a_step_some_tasks_and_another_folder(results):
     text = table(results[0], "nntd3", "td3", at=9000, tasks=["Hopper"])
     assert "9,000 steps" in text and set(cells(text)) == {"Hopper-v4", "all"}
+    assert table(results[0], "nntd3", "td3", at=9000, tasks=["Hopper", "Hopper-v4"]) == text
     beside = table(results[0], "nntd3", "nntd3", beside=results[1])
     assert cells(beside)["Ant-v4"][0] == "2.00 [2.00, 2.00]"  # 80 beside 40
 

@@ -70,7 +70,7 @@ def _names(tasks: Sequence[str], known: Sequence[str], results: Path) -> list[st
         if not fits:
             raise ValueError(f"{results} has {', '.join(known)}; got the task {task!r}")
         found += fits
-    return found or list(known)
+    return list(dict.fromkeys(found)) or list(known)
 
 
 def _pair(

@@ -77,6 +77,8 @@ CHANGED: dict[str, dict[str, Any]] = {
     "2000-rewards-ahead-gate05": {"refresh_nodes": 2_000, "gate": 0.5} | SAFE | BOUNDED,
     "2000-rewards-ahead-gate02": {"refresh_nodes": 2_000, "gate": 0.2} | SAFE | BOUNDED,
     "2000-rewards-ahead-sweeps1": {"refresh_nodes": 2_000, "sweeps": 1} | SAFE | BOUNDED,
+    "2000-rewards-ahead-until": {"refresh_nodes": 2_000, "gate_until": 50_000} | SAFE | BOUNDED,
+    "2000-rewards-ahead-until100": {"refresh_nodes": 2_000, "gate_until": 100_000} | SAFE | BOUNDED,
     "2000-always-ahead": {"refresh_nodes": 2_000} | SAFE | {"residual_center": "always"},
 }
 SEARCH = (

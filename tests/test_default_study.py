@@ -64,7 +64,7 @@ def test_controls_change_one_thing():
 
 def test_the_defaults_are_forms_of_the_search_but_for_where_tau_is_said():
     search, report = ({arm.name: arm for arm in arms} for arms in (SEARCH, REPORT))
-    chosen_forms = {"nntd3-default": "best-2000-rewards-ahead", "nnddpg-default": "ddpg-mix-tau01"}
+    chosen_forms = {"nntd3-default": "best-2000-always-ahead", "nnddpg-default": "ddpg-mix-tau01"}
     more = {"nnddpg-default": {"refresh_nodes"}}  # 2,000 where the search had 5,000
     for name, form in chosen_forms.items():
         default, chosen_form = member(report[name]), member(search[form])

@@ -73,12 +73,13 @@ CHANGED: dict[str, dict[str, Any]] = {
     "2000-falling": {"refresh_nodes": 2_000, "residual_center": "falling"},
     "2000-ahead": {"refresh_nodes": 2_000, "self_check": "ahead"},
     "2000-falling-ahead": {"refresh_nodes": 2_000} | SAFE,  # of the second
-    "2000-rewards-ahead": {"refresh_nodes": 2_000} | SAFE | BOUNDED,  # the preset `default`
+    "2000-rewards-ahead": {"refresh_nodes": 2_000} | SAFE | BOUNDED,  # of the third
     "2000-rewards-ahead-gate05": {"refresh_nodes": 2_000, "gate": 0.5} | SAFE | BOUNDED,
     "2000-rewards-ahead-gate02": {"refresh_nodes": 2_000, "gate": 0.2} | SAFE | BOUNDED,
     "2000-rewards-ahead-sweeps1": {"refresh_nodes": 2_000, "sweeps": 1} | SAFE | BOUNDED,
     "2000-rewards-ahead-until": {"refresh_nodes": 2_000, "gate_until": 50_000} | SAFE | BOUNDED,
     "2000-rewards-ahead-until100": {"refresh_nodes": 2_000, "gate_until": 100_000} | SAFE | BOUNDED,
+    # The preset `default`.
     "2000-always-ahead": {"refresh_nodes": 2_000} | SAFE | {"residual_center": "always"},
 }
 SEARCH = (
@@ -95,7 +96,7 @@ SEARCH = (
     _search("s1-live-check-tau01", **BEST),
     _search("s1-live-check-mix-tau01", **BEST, mix=1.0),
     *(_search(f"best-{name}", **(BEST | changes)) for name, changes in CHANGED.items()),
-    # The second default and today's without faster targets.
+    # The second default and the third without faster targets.
     _search("safe-2000", **(LIVE | {"refresh_nodes": 2_000} | SAFE)),
     _search("safe-2000-rewards", **(LIVE | {"refresh_nodes": 2_000} | SAFE | BOUNDED)),
     _search("s1-until", gate_until=100_000),

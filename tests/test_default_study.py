@@ -3,6 +3,7 @@
 import json
 import sys
 from dataclasses import replace
+from pathlib import Path
 
 import numpy as np
 import pytest
@@ -22,6 +23,8 @@ from nearl.studies.population_results import Evaluations, read, write
 from nearl.studies.ratios import geometric_mean, iqm_ratio, pooled
 
 torch.set_num_threads(1)  # networks this small are slower on several
+ROOT = Path(__file__).parents[1]
+RHYTHM = {"eval_every": 5, "eval_episodes": 1}
 TASKS = ["HalfCheetah-v4", "Hopper-v4", "Walker2d-v4", "Ant-v4"]
 
 
@@ -380,6 +383,25 @@ def test_an_arm_may_not_change_its_settings_under_its_name(tmp_path, cell):
             del own["n_steps"]
     (tmp_path / "Hopper-v4.json").write_text(json.dumps(old))
     population_runs.keep_settings(cell, tmp_path)
+
+
+def test_what_a_module_would_do_does_not_tell_plain_arms_apart(tmp_path):
+    cell = Cell(task="Hopper-v4", arms=chosen(REPORT, "td3,nntd3"), seeds=(0,), steps=10, **RHYTHM)
+    population_runs.keep_settings(cell, tmp_path)
+    other = replace(cell, changes=(("residual_center", "falling"),))  # of NNTD3, of an older nearl
+    population_runs.settings_with(replace(other, arms=cell.arms[:1]), tmp_path)
+    with pytest.raises(ValueError, match="nntd3-default nn residual_center 'always' .asked: 'fal"):
+        population_runs.settings_with(other, tmp_path)
+    scaled = replace(cell, arms=cell.arms[:1], changes=(("reward_scale", 0.1),))  # is for all
+    with pytest.raises(ValueError, match="td3 nn reward_scale 1.0 .asked: 0.1"):
+        population_runs.settings_with(scaled, tmp_path)
+
+
+@pytest.mark.parametrize("part", ["report", "unseen"])
+def test_what_the_repository_has_can_be_continued_with_todays_presets(part):
+    for cell in make_cells(part):
+        population_runs.settings_with(cell, ROOT / "results" / "default" / part)
+
 
 
 def test_the_command_trains_quickly_tells_and_reports(tmp_path, monkeypatch, capsys):

@@ -132,6 +132,13 @@ def _completed(own: dict[str, Any]) -> dict[str, Any]:
         return own
 
 
+def _that_count(own: dict[str, Any]) -> dict[str, Any]:
+    """Settings without those of a module that the algorithm does not have."""
+    if "nn" not in own or str(own.get("algo", "nn")).startswith("nn"):
+        return own
+    return own | {"nn": {"reward_scale": own["nn"].get("reward_scale", 1.0)}}
+
+
 def made_with(**more: Any) -> dict[str, Any]:
     """Versions and machine."""
     found: dict[str, Any] = {"python": platform.python_version()}
@@ -146,7 +153,8 @@ def made_with(**more: Any) -> dict[str, Any]:
 def merge_settings(path: Path, given: dict[str, Any], *, block: str, made: Any) -> dict[str, Any]:
     """``given`` with the arms and blocks known so far; other settings than theirs are refused."""
     before: dict[str, Any] = json.loads(path.read_text()) if path.exists() else {}
-    known = {name: _completed(own) for name, own in before.get("arms", {}).items()}
+    known = {name: _that_count(_completed(own)) for name, own in before.get("arms", {}).items()}
+    given = given | {"arms": {name: _that_count(own) for name, own in given["arms"].items()}}
     was = before | {"arms": {name: known.get(name, own) for name, own in given["arms"].items()}}
     for name, value in given.items():
         if name != "steps" and name in was and was[name] != value:

@@ -403,7 +403,6 @@ def test_what_the_repository_has_can_be_continued_with_todays_presets(part):
         population_runs.settings_with(cell, ROOT / "results" / "default" / part)
 
 
-
 def test_the_command_trains_quickly_tells_and_reports(tmp_path, monkeypatch, capsys):
     monkeypatch.setitem(PARTS, "search", Part(arms=ARMS, seeds=(100,), steps=9000, eval_every=5000))
     monkeypatch.setattr(mujoco_summary, "REPS", 20)

@@ -249,7 +249,7 @@ def test_bad_settings_are_named(changes, message):
     ("preset", "env", "changes", "message"),
     [
         ("authors", "Hopper-v4", {}, "one update per step"),
-        ("default", "MountainCarContinuous-v0", {}, "set noise_type=normal"),
+        ("default", "Hopper-v4", {"noise_type": "pink"}, "noise_type must be one of normal, orns"),
         ("default", "Hopper-v4", {"learning_rate": "lin_1e-3"}, "learning_rate must be a number"),
         ("default", "Hopper-v4", {"n_steps": 3}, "n_steps=3 is for td3 and ddpg"),
         ("default", "Hopper-v4", {"optimize_memory_usage": True}, "no setting optimize"),

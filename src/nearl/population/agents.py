@@ -8,7 +8,6 @@ import gymnasium as gym
 import numpy as np
 import torch
 from stable_baselines3 import DDPG, TD3
-from stable_baselines3.common.noise import NormalActionNoise
 from torch import Tensor
 
 from nearl.agents import NNDDPG, NNTD3
@@ -18,6 +17,7 @@ from nearl.envs import WithoutContactForces
 from nearl.population.adam import StackedAdam
 from nearl.population.members import MemberSettings
 from nearl.population.networks import Stack
+from nearl.presets.values import action_noise
 
 if TYPE_CHECKING:
     from nearl.population.trainer import Population
@@ -86,7 +86,7 @@ def make_agent(settings: MemberSettings, env: Any) -> Any:
         gamma=settings.gamma,
         train_freq=1,
         gradient_steps=1,
-        action_noise=NormalActionNoise(np.zeros(act_dim), settings.noise_std * np.ones(act_dim)),
+        action_noise=action_noise(settings.noise_type, settings.noise_std, act_dim),
         policy_kwargs={"net_arch": list(settings.net_arch)},
         seed=settings.seed,
         device="cpu",

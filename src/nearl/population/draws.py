@@ -6,11 +6,12 @@ it only replaces dozens of small operations per step by a read.
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 
 import torch
 from torch import Tensor
 
+from nearl.population.ornstein import ornstein_uhlenbeck
 from nearl.population.random import Stream, as_normal, as_uniform, normal, random_bits, uniform
 
 BLOCK = 64  # steps
@@ -47,11 +48,18 @@ class Draws:
         batch_size: int,
         learning_starts: int,
         mixes: bool = False,
+        drifts: Sequence[int] = (),
     ) -> None:
+        """``drifts`` are the members that explore with Ornstein-Uhlenbeck noise."""
+        drifting = torch.tensor(drifts, dtype=torch.int64, device=seeds.device)
+
         def actions(steps: Tensor) -> Tensor:
             bits = random_bits(seeds, steps, Stream.ACTION, (act_dim,))
+            noise = as_normal(bits)
+            if len(drifts):
+                noise[:, drifting] = ornstein_uhlenbeck(seeds[drifting], steps, act_dim)
             early = (steps < learning_starts)[:, None, None]
-            return torch.where(early, as_uniform(bits) * 2.0 - 1.0, as_normal(bits))
+            return torch.where(early, as_uniform(bits) * 2.0 - 1.0, noise)
 
         def slots(steps: Tensor) -> Tensor:
             return random_bits(seeds, steps, Stream.SLOT, (batch_size,))
@@ -62,7 +70,7 @@ class Draws:
         def mixing(steps: Tensor) -> Tensor:
             return uniform(seeds, steps, Stream.MIX, (3, batch_size))
 
-        self.actions = Block(actions, seeds.device)  # (P, act): uniform first, then normal
+        self.actions = Block(actions, seeds.device)  # (P, act): uniform first, then noise
         self.slots = Block(slots, seeds.device)  # (P, B): random bits
         self.target_noise = Block(target_noise, seeds.device)  # (P, B, act): standard normal
         # (P, 3, B): which neighbor, whether at all, and in which shares; where anyone mixes

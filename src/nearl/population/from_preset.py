@@ -47,11 +47,6 @@ def settings_from_preset(
         raise ValueError(
             f"learning_rate must be a number in a population, got {values['learning_rate']}"
         )
-    if found.noise_type not in (None, "normal"):
-        raise ValueError(
-            f"a population explores with normal noise, got noise_type {found.noise_type!r}: "
-            "set noise_type=normal"
-        )
     other = [wrapper for wrapper, _ in found.env_wrappers if wrapper is not WithoutContactForces]
     if other:  # batched environments leave contact forces out by themselves
         raise ValueError(f"a population steps bare environments, got env_wrapper {other[0]}")
@@ -74,6 +69,7 @@ def settings_from_preset(
     return MemberSettings(
         algo=algo,
         seed=seed,
+        noise_type=found.noise_type or "normal",
         noise_std=found.noise_std if found.noise_type else 0.0,
         paper_init=policy == "PaperPolicy",
         nn=nn,

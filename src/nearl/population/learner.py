@@ -92,6 +92,7 @@ class Learner:
             batch_size=self.batch_size,
             learning_starts=self.learning_starts,
             mixes=any(member.uses_neighbors and member.nn.uses_mix for member in members),
+            drifts=[i for i, m in enumerate(members) if m.noise_type == "ornstein-uhlenbeck"],
         )
         self.clock = torch.zeros((), dtype=torch.int64, device=device)
         self.returns = NStepReturns.of(members, self.memory, self.clock)

@@ -10,6 +10,7 @@ from typing import Any, NamedTuple
 import torch
 from torch import Tensor
 
+from nearl.presets.values import NOISES
 from nearl.soft_config import SoftNNConfig
 
 ALGORITHMS = ("td3", "ddpg", "nntd3", "nnddpg")
@@ -32,7 +33,8 @@ class MemberSettings:
     gamma: float = 0.99
     tau: float = 0.005
     n_steps: int = 1  # of returns; td3 and ddpg only
-    noise_std: float = 0.1  # of exploration
+    noise_type: str = "normal"  # of exploration; or "ornstein-uhlenbeck"
+    noise_std: float = 0.1
     target_policy_noise: float = 0.2
     target_noise_clip: float = 0.5
     policy_delay: int = 2
@@ -47,6 +49,10 @@ class MemberSettings:
         if self.algo not in ALGORITHMS:
             raise ValueError(
                 f"a population trains {', '.join(ALGORITHMS)}; got the algorithm {self.algo!r}"
+            )
+        if self.noise_type not in NOISES:
+            raise ValueError(
+                f"noise_type must be one of {', '.join(NOISES)}; got {self.noise_type!r}"
             )
         object.__setattr__(self, "net_arch", tuple(self.net_arch))
         if not isinstance(self.nn, SoftNNConfig):

@@ -33,6 +33,7 @@ class Stream(IntEnum):
     TARGET = 4
     MODULE = 5
     MIX = 6
+    NOISE = 7
 
 
 def _upper(bits: Tensor, count: int) -> Tensor:

@@ -28,12 +28,7 @@ UNSEEN = (
     Plan(env_id="Reacher-v4", steps=100_000, eval_every=2_000),
     Plan(env_id="InvertedDoublePendulum-v4", steps=100_000, eval_every=2_000),
     Plan(env_id="Pendulum-v1", steps=20_000, eval_every=400),  # RL Baselines3 Zoo's steps
-    Plan(
-        env_id="MountainCarContinuous-v0",
-        steps=100_000,
-        eval_every=2_000,
-        changes=(("noise_type", "normal"),),  # all that a population has
-    ),
+    Plan(env_id="MountainCarContinuous-v0", steps=100_000, eval_every=2_000),
     Plan(env_id="BipedalWalker-v3", steps=300_000, eval_every=5_000),
 )
 

@@ -37,7 +37,8 @@ def population(
     threads: Annotated[
         int | None,
         typer.Option(
-            help="Threads that step simulations; default one per core, beside a GPU one less."
+            help="Threads that step simulations; default one per core, beside a GPU one less, "
+            "or fewer where these are faster."
         ),
     ] = None,
     precision: Annotated[

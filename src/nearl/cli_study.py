@@ -35,7 +35,8 @@ Device = Annotated[str, typer.Option(help="auto, cpu or cuda.")]
 Threads = Annotated[
     int | None,
     typer.Option(
-        help="Threads that step simulations; default one per core, beside a GPU one less."
+        help="Threads that step simulations; default one per core, beside a GPU one less, "
+        "or fewer where these are faster."
     ),
 ]
 Precision = Annotated[str, typer.Option(help="Matrix products on a GPU: tf32 or fp32.")]

@@ -16,6 +16,7 @@ from numpy.typing import NDArray
 from nearl.algorithms import check_device
 from nearl.envs import StepResult
 from nearl.envs.mujoco_batch import processors
+from nearl.envs.threads import best_threads
 from nearl.locking import alone
 from nearl.population.checkpoint import Checkpoints
 from nearl.population.engine import PlainEngine
@@ -68,10 +69,12 @@ class Population:
         if check_device(device) == "auto":
             device = "cuda" if torch.cuda.is_available() else "cpu"
         self.device = torch.device(device)
-        if threads is None and self.device.type == "cuda":
-            threads = max(1, processors() - 1)  # one is busy with the device meanwhile
         rhythm = {"every": eval_every, "episodes": eval_episodes}
         plan = planned(env_id, len(members), **rhythm)
+        if threads is None:
+            busy = self.device.type == "cuda"  # one is, with the device, meanwhile
+            most = max(1, processors() - busy)
+            threads = best_threads(env_id, len(members) + plan.share, at_most=most)
         self.env = environments(env_id, members, lanes=plan.lanes, threads=threads)
         self.evaluator = Evaluator(self.env, members, plan, **rhythm)
         self.folder = None if out is None else Path(out)

@@ -1,10 +1,12 @@
 """Ornstein-Uhlenbeck noise of a population: SB3's process, a function of seed and step alone."""
 
 import numpy as np
+import pytest
 import torch
 from hypothesis import given, settings
 from hypothesis import strategies as st
 from stable_baselines3.common.noise import OrnsteinUhlenbeckActionNoise
+from triton_device import needs_cuda
 
 from nearl.population import Population, settings_from_preset
 from nearl.population.draws import BLOCK, Draws
@@ -46,6 +48,14 @@ def test_it_depends_on_seed_and_step_alone(block, order):
     torch.testing.assert_close(others, whole[:, list(order)], atol=1e-4, rtol=0)
     alone = ornstein_uhlenbeck(SEEDS[:1], at, 2)
     torch.testing.assert_close(alone, whole[:, :1], atol=1e-4, rtol=0)
+
+
+@pytest.mark.gpu
+@needs_cuda
+def test_it_is_the_same_on_a_gpu():
+    at = torch.arange(9984, 9984 + BLOCK)
+    found = ornstein_uhlenbeck(SEEDS.cuda(), at.cuda(), 2).cpu()
+    torch.testing.assert_close(found, ornstein_uhlenbeck(SEEDS, at, 2), atol=1e-4, rtol=0)
 
 
 def test_blocks_are_joined_without_a_seam():

@@ -27,14 +27,17 @@ def test_no_other_number_is_much_faster_and_no_larger_one_as_fast(seconds):
 def test_fewer_threads_only_where_they_are_faster(monkeypatch, took, expected):
     asked = []
     monkeypatch.setattr(threads, "measured", lambda *given: asked.append(given) or took)
-    assert best_threads("Hopper-v4", 30, at_most=15) == expected
+    monkeypatch.setattr(threads, "processors", lambda: 16)
+    assert best_threads("Hopper-v4", 30, busy=1) == expected
     assert asked == [("Hopper-v4", 30, (15, 7, 3))]
 
 
 @pytest.mark.parametrize(("env_id", "most"), [("Pendulum-v1", 16), ("Hopper-v4", 3)])
 def test_without_a_choice_nothing_is_measured(monkeypatch, env_id, most):
     monkeypatch.delattr(threads, "measured")
-    assert best_threads(env_id, 30, at_most=most) == most
+    monkeypatch.setattr(threads, "processors", lambda: most)
+    assert best_threads(env_id, 30) == most
+    assert best_threads(env_id, 30, busy=most) == 1  # there is always one
 
 
 def test_every_number_of_threads_is_measured():

@@ -24,9 +24,12 @@ WORTH = 0.95  # of the time with more threads: what fewer have to take at most
 Times = Mapping[int, float]  # seconds per step by the number of threads
 
 
-def best_threads(env_id: str, n: int, *, at_most: int | None = None) -> int:
-    """The fastest number of threads for ``n`` simulations: ``at_most``, its half or a quarter."""
-    most = at_most or processors()
+def best_threads(env_id: str, n: int, *, busy: int = 0) -> int:
+    """The fastest number of threads for ``n`` simulations, where ``busy`` processors do other work.
+
+    It is one for each of the others, their half or a quarter.
+    """
+    most = max(1, processors() - busy)
     if env_id not in ON_MUJOCO or most < 4:
         return most
     return fastest(measured(env_id, n, (most, most // 2, most // 4)))

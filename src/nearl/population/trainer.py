@@ -15,7 +15,6 @@ from numpy.typing import NDArray
 
 from nearl.algorithms import check_device
 from nearl.envs import StepResult
-from nearl.envs.mujoco_batch import processors
 from nearl.envs.threads import best_threads
 from nearl.locking import alone
 from nearl.population.checkpoint import Checkpoints
@@ -72,9 +71,8 @@ class Population:
         rhythm = {"every": eval_every, "episodes": eval_episodes}
         plan = planned(env_id, len(members), **rhythm)
         if threads is None:
-            busy = self.device.type == "cuda"  # one is, with the device, meanwhile
-            most = max(1, processors() - busy)
-            threads = best_threads(env_id, len(members) + plan.share, at_most=most)
+            busy = int(self.device.type == "cuda")  # with the device meanwhile
+            threads = best_threads(env_id, len(members) + plan.share, busy=busy)
         self.env = environments(env_id, members, lanes=plan.lanes, threads=threads)
         self.evaluator = Evaluator(self.env, members, plan, **rhythm)
         self.folder = None if out is None else Path(out)

@@ -1,8 +1,8 @@
 """How many threads step simulations fastest: all there are, unless waking them takes too long.
 
-Threads sleep while a population is busy with its device. On some machines, virtual ones above all,
-waking many of them takes longer than a few short simulations do on a few threads. So it is
-measured, where there are enough to choose from. What is simulated does not depend on it.
+Threads sleep while a population is busy with its device, and waking many of them can take longer
+than a few short simulations do on a few threads. So it is measured, where there are enough to
+choose from. What is simulated does not depend on it.
 """
 
 from __future__ import annotations
@@ -19,8 +19,6 @@ from nearl.envs.mujoco_batch import processors
 PAUSE = 300e-6  # seconds between two steps, in which threads have nothing to do
 ROUNDS, STEPS = 5, 8  # of measuring: candidates take turns
 WORTH = 0.95  # of the time with more threads: what fewer have to take at most
-
-
 Times = Mapping[int, float]  # seconds per step by the number of threads
 
 

@@ -307,6 +307,22 @@ def test_the_table_has_a_row_for_every_mark_and_arms_by_what_most_tasks_have(tmp
     assert [file.name for file in tmp_path.glob("*.png")] == ["curves-report.png"]
 
 
+def test_a_base_below_0_has_a_difference_in_place_of_a_ratio(tmp_path, monkeypatch):
+    monkeypatch.setattr(mujoco_summary, "REPS", 20)
+    six = {"seeds": range(6)}  # fewer have no verdict
+    write(tmp_path / "Hopper-v4.csv", curves({"ddpg": 100.0, "nnddpg-default": 200.0}, **six))
+    write(tmp_path / "Ant-v4.csv", curves({"ddpg": -3e3, "nnddpg-default": -1e3}, **six))
+    summary = default_summary.summarize("report", tmp_path)
+    mark = max(summary["all"]["nnddpg-default"]["over ddpg"])
+    own = {task: of["nnddpg-default"]["over ddpg"][mark] for task, of in summary["tasks"].items()}
+    assert own["Ant-v4"]["ratio"] is None and own["Ant-v4"]["difference"]["verdict"] == "better"
+    row = default_report.table(summary).splitlines()[2].strip("|").split("|")
+    hopper, ant = (cell.strip() for cell in row[-2:])
+    assert hopper == "2.00 [2.00, 2.00]" and row[4].strip() == "not above 0"
+    apart = own["Ant-v4"]["difference"]["value"]
+    assert apart > 0 and ant.startswith(f"+{apart:,.0f} [+") and ant.endswith("better")
+
+
 # -- runs ----------------------------------------------------------------------------------------
 
 NEAR = (("form", "td"), ("weight", 0.5), ("horizon", 2))

@@ -40,7 +40,9 @@ def test_an_arm_of_c_times_another_has_ratio_c_on_each_task_and_their_geometric_
     text = table(results[0], "nntd3", "td3")
     assert "6,000 steps" in text  # where the shorter of the tasks ends
     found = cells(text)
-    assert found["Hopper-v4"] == ["2.00 [2.00, 2.00]", "2.00 [2.00, 2.00]", "4"]
+    assert found["Hopper-v4"][:2] == ["2.00 [2.00, 2.00]"] * 2
+    assert found["Hopper-v4"][3].startswith("87.5 [")  # 10 x the IQM of 1 to 4, and of 1 to 6
+    assert found["Hopper-v4"][4] == "4"
     assert found["Ant-v4"][:2] == ["8.00 [8.00, 8.00]"] * 2
     assert found["all"][:2] == ["4.00 [4.00, 4.00]"] * 2
 
@@ -76,3 +78,14 @@ def test_a_folder_without_evaluations_is_refused_and_the_command_prints_the_tabl
     asked = ["study", "ratio", str(results[0]), "--arm", "nntd3", "--against", "td3"]
     shown = CliRunner().invoke(app, asked)
     assert shown.exit_code == 0 and cells(shown.output) == cells(table(results[0], "nntd3", "td3"))
+
+
+def test_to_a_base_below_0_there_is_a_difference_and_a_probability(tmp_path):
+    write(tmp_path / "Ant-v4.csv", curves({"ddpg": -10.0, "nnddpg": -4.0}, seeds=6))
+    of = cells(table(tmp_path, "nnddpg", "ddpg"))["Ant-v4"]
+    assert of[:2] == ["not above 0"] * 2
+    # means of 1 to 10 are 5.5 and IQMs of the seeds' 1 to 6 are 3.5: 6 x 5.5 x 3.5
+    assert of[3].startswith("115.5 [") and of[3].endswith("] better")
+    ahead = [10 * b - 4 * a for a in range(1, 7) for b in range(1, 7)]
+    larger = (sum(x > 0 for x in ahead) + ahead.count(0) / 2) / 36
+    assert of[2].startswith(f"{larger:.2f} [")

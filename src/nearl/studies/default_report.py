@@ -13,7 +13,7 @@ from nearl.studies import unseen_summary
 from nearl.studies.default_arms import Arm
 from nearl.studies.default_summary import evaluations, known_arms, summarize
 from nearl.studies.figures import small_panels
-from nearl.studies.markdown import aligned, chance, spread
+from nearl.studies.markdown import aligned, chance, span, spread
 from nearl.studies.mujoco_figures import curve, entitle, finish, save, task_grid
 from nearl.studies.mujoco_report import NEEDS
 from nearl.studies.mujoco_summary import MISSING, write_summary
@@ -71,12 +71,14 @@ def table(summary: Mapping[str, Any]) -> str:
             [arm, over.removeprefix("over "), f"{int(mark):,}", str(own["seeds"])]
             + [ratio(own), ratio(own["return"])]
             + [chance(own["improvement"])]
-            + [ratio(of) if of else "-" for of in single]
+            + [cell(of) if of else "-" for of in single]
         )
     notes = (
         "Ratios are of IQMs over seeds [95 % interval] to the arm in the second column: of the "
         "area under the curve and of the return at the step in the third; over the tasks that a "
-        "row has, their geometric mean. P(better) is of the area."
+        "row has, their geometric mean. P(better) is of the area. Where the base's area is not "
+        "above 0 a task has the difference of areas instead, and all tasks have no ratio: 'nearl "
+        "study ratio' gives it over some."
     )
     return "\n".join([*aligned(lines), "", *bases(summary), notes]) + "\n"
 
@@ -96,6 +98,13 @@ def bases(summary: Mapping[str, Any]) -> list[str]:
                 area, final = (spread(own[kind][mark]) for kind in ("auc", "return"))
                 lines.append(f"- {task}, {name}: area {area}, return {final} at {int(mark):,}")
     return [*lines, ""] if lines else []
+
+
+def cell(found: Mapping[str, Any]) -> str:
+    """A task's ratio of areas or, to a base that is not above 0, their difference."""
+    if found["ratio"] is None:
+        return span(found["difference"], "+,.0f")
+    return ratio(found)
 
 
 def ratio(found: Mapping[str, Any]) -> str:

@@ -2,7 +2,7 @@
 
 By task and arm, at every mark that it has reached: the return there and the area under the curve
 up to it (the mean of all evaluations), the ratio of the area's IQM to those of the arm's rivals,
-and the probability of improvement. By arm, both over all tasks.
+their difference, and the probability of improvement. By arm, ratio and probability over all tasks.
 """
 
 from __future__ import annotations
@@ -19,7 +19,7 @@ from nearl.studies.mujoco_cells import TASKS
 from nearl.studies.mujoco_summary import MARKS, improved, measured, scores, until
 from nearl.studies.population_cell import member_name
 from nearl.studies.population_results import Evaluations, read
-from nearl.studies.ratios import Pair, both, pooled
+from nearl.studies.ratios import Pair, both, difference, pooled
 from nearl.studies.unseen_tasks import UNSEEN
 
 
@@ -117,7 +117,10 @@ def _reached(found: Evaluations, arm: Arm) -> dict[str, Any]:
 
 
 def _compared(areas: Mapping[str, Pair], returns: Mapping[str, Pair]) -> dict[str, Any]:
-    """Ratios and probabilities of improvement on every task, and on ``all`` of them."""
+    """Ratios and probabilities of improvement on every task, and on ``all`` of them.
+
+    Every task has its difference of areas too, which is all there is where a base is not above 0.
+    """
     better = chances(areas)
     cases = {task: ([pair], [returns[task]]) for task, pair in areas.items()}
     cases["all"] = list(areas.values()), list(returns.values())
@@ -125,6 +128,8 @@ def _compared(areas: Mapping[str, Pair], returns: Mapping[str, Pair]) -> dict[st
         case: pooled(area) | {"improvement": better[case], "return": pooled(final)}
         for case, (area, final) in cases.items()
     }
+    for task, pair in areas.items():
+        found[task]["difference"] = difference(pair)
     found["all"]["tasks"] = list(areas)
     return found
 

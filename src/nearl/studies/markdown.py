@@ -17,6 +17,14 @@ def chance(found: Mapping[str, Any]) -> str:
     return f"{found['probability']:.2f} [{low:.2f}, {high:.2f}]"
 
 
+def span(found: Mapping[str, Any] | None, form: str = ".2f") -> str:
+    """A difference with its interval and verdict."""
+    if found is None:
+        return "the base has none"
+    low, high = found["interval"]
+    return f"{found['value']:{form}} [{low:{form}}, {high:{form}}] {found['verdict'] or ''}".strip()
+
+
 def line(cells: Sequence[str]) -> str:
     return "| " + " | ".join(cells) + " |"
 

@@ -6,12 +6,12 @@ from collections.abc import Sequence
 from pathlib import Path
 
 from nearl.studies.default_report import ratio
-from nearl.studies.default_summary import common_step, evaluations
-from nearl.studies.markdown import aligned
+from nearl.studies.default_summary import chances, common_step, evaluations
+from nearl.studies.markdown import aligned, chance, span
 from nearl.studies.mujoco_summary import scores
 from nearl.studies.population_cell import arm_of
 from nearl.studies.population_results import Evaluations
-from nearl.studies.ratios import Pair, both, pooled
+from nearl.studies.ratios import Pair, both, difference, pooled
 
 KINDS = {"area": "auc", "return": "return"}
 
@@ -26,6 +26,9 @@ def table(
     beside: Path | None = None,
 ) -> str:
     """Ratios of areas and of returns by task, and over all of them, as a table.
+
+    With them come the probability that a seed has the larger area and, by task, the difference
+    of areas, which is all there is where the base's is not above 0.
 
     ``at`` is a step, by default the last that both arms have reached on every task. The arm
     ``against`` which is measured is that of the folder ``beside``, by default the same.
@@ -50,12 +53,15 @@ def table(
             f"{', '.join(short or names)}: choose another --at or other --tasks"
         )
     found = {kind: [pair for pair in by.values() if pair is not None] for kind, by in pairs.items()}
-    rows = [["", *KINDS, "seeds"], ["---"] * (len(KINDS) + 2)]
-    for i, name in enumerate(names):
-        of = {kind: pooled([found[kind][i]]) for kind in KINDS}
-        rows.append([name, *(ratio(of[kind]) for kind in KINDS), str(of["area"]["seeds"])])
-    whole = {kind: pooled(found[kind]) for kind in KINDS}
-    rows.append(["all", *(ratio(whole[kind]) for kind in KINDS), str(whole["area"]["seeds"])])
+    better = chances(dict(zip(names, found["area"], strict=True)))
+    rows = [["", *KINDS, "P(larger area)", "difference of areas", "seeds"]]
+    rows.append(["---"] * len(rows[0]))
+    cases = {name: {kind: [found[kind][i]] for kind in KINDS} for i, name in enumerate(names)}
+    for name, pooling in (cases | {"all": found}).items():
+        of = {kind: pooled(pooling[kind]) for kind in KINDS}
+        apart = span(difference(pooling["area"][0]), ",.4g") if name in cases else "-"
+        ratios = [ratio(of[kind]) for kind in KINDS]
+        rows.append([name, *ratios, chance(better[name]), apart, str(of["area"]["seeds"])])
     title = f"{arm} to {against}, {step:,} steps: ratios of IQMs over seeds [95 % interval]"
     return "\n".join([title, "", *aligned(rows)])
 

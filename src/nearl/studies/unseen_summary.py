@@ -19,7 +19,7 @@ from nearl.studies import default_summary
 from nearl.studies.default_arms import Arm
 from nearl.studies.default_summary import chances, common_step, evaluations, known_arms, pair_of
 from nearl.studies.intervals import iqm
-from nearl.studies.markdown import aligned, chance
+from nearl.studies.markdown import aligned, chance, span
 from nearl.studies.mujoco_summary import until
 from nearl.studies.population_results import Evaluations
 from nearl.studies.ratios import difference
@@ -103,10 +103,3 @@ def table(summary: Mapping[str, Any]) -> str:
         "interval's lower end is possible."
     )
     return "\n".join([*aligned(lines), "", notes]) + "\n"
-
-
-def span(found: Mapping[str, Any] | None, form: str = ".2f") -> str:
-    if found is None:
-        return "the base has none"
-    low, high = found["interval"]
-    return f"{found['value']:{form}} [{low:{form}}, {high:{form}}] {found['verdict'] or ''}".strip()

@@ -91,9 +91,16 @@ def task_grid(
 def finish(axes: Any, title: str) -> None:
     """A panel's title, legend and frame."""
     axes.set_title(title, fontsize=10)
-    axes.legend(frameon=False, fontsize=8, loc="upper left")
+    axes.legend(frameon=False, fontsize=8, loc="best")
+    axes.xaxis.set_major_formatter(_short)
     axes.spines[["top", "right"]].set_visible(False)
     axes.grid(alpha=0.25)
+
+
+def _short(steps: float, _: int | None = None) -> str:
+    """200k, 1M."""
+    unit, sign = (1e6, "M") if steps >= 1e6 else (1e3, "k") if steps >= 1e3 else (1.0, "")
+    return f"{steps / unit:g}{sign}"
 
 
 def entitle(figure: Any, title: str) -> None:
@@ -160,6 +167,7 @@ def efficiency(tasks: Mapping[str, Evaluations], *, mark: int) -> Any:
         marker="",
     )
     axes.legend(frameon=False, fontsize=8)
+    axes.xaxis.set_major_formatter(_short)
     return figure
 
 

@@ -56,6 +56,7 @@ FASTER: dict[str, Any] = {"tau_nn": 0.01, "cutoff": None}
 BEST: dict[str, Any] = LIVE | {"tau": 0.01}
 SAFE: dict[str, Any] = {"residual_center": "falling", "self_check": "ahead"}
 BOUNDED: dict[str, Any] = {"residual_center": "rewards"}
+DEFAULT: dict[str, Any] = {"refresh_nodes": 2_000} | SAFE | {"residual_center": "always"}
 CHANGED: dict[str, dict[str, Any]] = {
     "width03": {"gate_width": 0.3},
     "gate05": {"gate": 0.5},
@@ -79,8 +80,10 @@ CHANGED: dict[str, dict[str, Any]] = {
     "2000-rewards-ahead-sweeps1": {"refresh_nodes": 2_000, "sweeps": 1} | SAFE | BOUNDED,
     "2000-rewards-ahead-until": {"refresh_nodes": 2_000, "gate_until": 50_000} | SAFE | BOUNDED,
     "2000-rewards-ahead-until100": {"refresh_nodes": 2_000, "gate_until": 100_000} | SAFE | BOUNDED,
-    # The preset `default`.
-    "2000-always-ahead": {"refresh_nodes": 2_000} | SAFE | {"residual_center": "always"},
+    "2000-always-ahead": DEFAULT,  # the preset `default`
+    "2000-always-ahead-graph5000": DEFAULT | {"graph_size": 5_000},
+    "2000-always-ahead-all": DEFAULT | {"graph_size": None},
+    "2000-always-ahead-actor": DEFAULT | {"actor_weight": 0.2},
 }
 SEARCH = (
     _control("td3", base=None),

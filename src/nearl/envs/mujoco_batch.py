@@ -14,6 +14,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from nearl.envs.base import ALL, BatchedEnv, Bools, Floats, Members, StepResult
+from nearl.envs.lean import lean
 
 
 class MujocoBatch(BatchedEnv):
@@ -115,7 +116,8 @@ def processors() -> int:
 @cache
 def _compiled(path: str) -> Any:
     """The model in a file, read once: simulations share it and MuJoCo warns only once."""
-    return _import_mujoco().MjModel.from_xml_path(path)
+    mujoco = _import_mujoco()
+    return lean(mujoco, mujoco.MjModel.from_xml_path(path))
 
 
 def _import_mujoco() -> Any:

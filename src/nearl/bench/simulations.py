@@ -1,0 +1,108 @@
+"""Microseconds per step of a simulation: Gymnasium's, MuJoCo's batches, and nearl's leaner ones.
+
+python -m nearl.bench.simulations
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from pathlib import Path
+from time import perf_counter
+from typing import Any
+
+import gymnasium as gym
+import numpy as np
+from numpy.typing import NDArray
+
+from nearl.envs import make_batched
+from nearl.envs.mujoco_batch import processors
+from nearl.envs.tasks import TASKS
+
+Step = Callable[[NDArray[Any]], object]
+KINDS = ("gymnasium", "batch", "nearl")
+FIGURES = (*KINDS, "ratio")  # of MuJoCo's batch to nearl's
+
+
+def run(
+    *,
+    env_ids: Sequence[str] = ("HalfCheetah-v4", "Hopper-v4", "Walker2d-v4", "Ant-v4"),
+    n: int = 32,
+    threads: int | None = None,
+    steps: int = 300,
+) -> dict[str, Any]:
+    """Time ``n`` simulations per task; kinds take turns, and Gymnasium's one after the other."""
+    threads = threads or processors()
+    cells = [_cell(env_id, n, threads, steps) for env_id in env_ids]
+    return {"simulations": n, "threads": threads, "cells": cells}
+
+
+def _cell(env_id: str, n: int, threads: int, steps: int) -> dict[str, Any]:
+    rng = np.random.default_rng(0)
+    ours = make_batched(env_id, n, seeds=range(n), threads=threads)
+    ours.reset()
+    kinds: dict[str, Step] = {
+        "gymnasium": _gymnasium(env_id, n),
+        "batch": _batch(env_id, n, threads),
+        "nearl": ours.step,
+    }
+    spent: dict[str, list[float]] = {kind: [] for kind in KINDS}
+    for _ in range(steps):
+        actions = rng.uniform(ours.action_low, ours.action_high, (n, ours.action_dim))
+        for kind in KINDS:
+            _profile(on=kind != "nearl")
+            begun = perf_counter()
+            kinds[kind](actions)
+            spent[kind].append(perf_counter() - begun)
+    cell: dict[str, Any] = {"env_id": env_id}
+    cell |= {kind: 1e6 * float(np.median(spent[kind])) / n for kind in KINDS}
+    return cell | {"ratio": cell["batch"] / cell["nearl"]}
+
+
+def _gymnasium(env_id: str, n: int) -> Step:
+    envs = [gym.make(env_id).unwrapped for _ in range(n)]
+    for seed, env in enumerate(envs):
+        env.reset(seed=seed)
+    return lambda actions: [env.step(action) for env, action in zip(envs, actions, strict=True)]
+
+
+def _batch(env_id: str, n: int, threads: int) -> Step:
+    """MuJoCo's batch of the same model as it is in its file; rewards and ends are not judged."""
+    import mujoco
+    import mujoco.batch
+
+    task = TASKS[env_id]
+    assets = Path(gym.__file__).parent / "envs" / "mujoco" / "assets"
+    batch = mujoco.batch.Batch(mujoco.MjModel.from_xml_path(str(assets / task.xml)), n, threads)
+    control = batch.bind("ctrl")
+
+    def step(actions: NDArray[Any]) -> None:
+        control[:] = actions
+        batch.step(None, task.frame_skip)
+
+    return step
+
+
+def _profile(*, on: bool) -> None:
+    """Whether MuJoCo reads its clock, as it does unless it is told not to."""
+    import mujoco
+
+    from nearl.envs.lean import clock_in
+
+    if on:
+        mujoco.set_mjcb_time(None)  # the bindings' own
+    elif (clock := clock_in(Path(mujoco.__file__).parent)) is not None:
+        clock.value = None
+
+
+def rows(result: dict[str, Any]) -> str:
+    """The cells as a table, one line each."""
+    title = f"us per step of each of {result['simulations']} simulations, {result['threads']} "
+    lines = [title + "threads", " " * 16 + "".join(f"{name:>12}" for name in FIGURES)]
+    for cell in result["cells"]:
+        figures = "".join(f"{cell[name]:12.2f}" for name in FIGURES)
+        lines.append(f"{cell['env_id']:16}{figures}")
+    return "\n".join(lines)
+
+
+if __name__ == "__main__":
+    print(rows(run()))

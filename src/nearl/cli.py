@@ -13,7 +13,7 @@ from tqdm import tqdm
 
 from nearl.cli_bench import bench_app
 from nearl.cli_compare import compare
-from nearl.cli_default import study_default, study_ratio
+from nearl.cli_default import study_default, study_merge, study_ratio
 from nearl.cli_inspect import inspect
 from nearl.cli_metric import metric_app
 from nearl.cli_population import population
@@ -32,6 +32,7 @@ app.command("inspect")(inspect)
 app.command("compare")(compare)
 study_app.command("default")(study_default)
 study_app.command("ratio")(study_ratio)
+study_app.command("merge")(study_merge)
 study_app.command("sac")(study_sac)
 app.add_typer(bench_app, name="bench")
 app.add_typer(study_app, name="study")

@@ -129,3 +129,17 @@ def study_ratio(
     chosen = [name for name in tasks.split(",") if name]
     text = ratio_at.table(results, arm, against, at=at, tasks=chosen, beside=beside)
     console.print(text, soft_wrap=True, markup=False)
+
+
+def study_merge(
+    folders: Annotated[
+        list[Path], typer.Argument(help="Folders with a study's CSV and JSON files.")
+    ],
+    into: Annotated[Path, typer.Option(help="Folder of results that they are brought into.")],
+) -> None:
+    """Bring results from several machines or processes together; all are checked before."""
+    from nearl.studies import merging
+
+    for name, text in merging.merge(folders, into).items():
+        console.print(f"{name}: {text}", soft_wrap=True, markup=False)
+    console.print("the study's own command makes the summary, with --report", soft_wrap=True)

@@ -69,7 +69,7 @@ def read(path: Path) -> Evaluations:
             header, *rows = csv.reader(file)
         cells = [[float(cell or "nan") for cell in row] for row in rows]
         values = np.array(cells).reshape(len(rows), len(header))
-    except ValueError as error:
+    except (ValueError, csv.Error) as error:
         raise CorruptFileError(f"'{path}' cannot be read as evaluations: {error}") from error
     returns = {name: values[:, i] for i, name in enumerate(header) if i}
     return Evaluations(values[:, 0].astype(np.int64), returns)
@@ -150,22 +150,38 @@ def made_with(**more: Any) -> dict[str, Any]:
     return found | more
 
 
-def merge_settings(path: Path, given: dict[str, Any], *, block: str, made: Any) -> dict[str, Any]:
-    """``given`` with the arms and blocks known so far; other settings than theirs are refused."""
-    before: dict[str, Any] = json.loads(path.read_text()) if path.exists() else {}
-    known = {name: _that_count(_completed(own)) for name, own in before.get("arms", {}).items()}
-    given = given | {"arms": {name: _that_count(own) for name, own in given["arms"].items()}}
-    was = before | {"arms": {name: known.get(name, own) for name, own in given["arms"].items()}}
+def read_settings(path: Path) -> dict[str, Any]:
+    """The settings in a JSON file; none where there is no file."""
+    if not path.exists():
+        return {}
+    try:
+        found = json.loads(path.read_text())
+        if not (isinstance(found, dict) and {"arms", "steps"} <= set(found)):
+            raise ValueError("it has no arms and steps")
+    except ValueError as error:
+        raise CorruptFileError(f"'{path}' cannot be read as settings: {error}") from error
+    return found
+
+
+def merge_settings(
+    before: dict[str, Any], given: dict[str, Any], *, blocks: Mapping[str, Any], where: str
+) -> dict[str, Any]:
+    """``given`` with what was known ``before``, from ``where``; other settings are refused."""
+    known, arms = (
+        {name: _that_count(_completed(own)) for name, own in source.get("arms", {}).items()}
+        for source in (before, given)
+    )
+    given = given | {"arms": arms}
+    was = before | {"arms": {name: known.get(name, own) for name, own in arms.items()}}
     for name, value in given.items():
         if name != "steps" and name in was and was[name] != value:
             raise ValueError(
-                f"'{path}' was made with another {name}: {_difference(was[name], value)}; "
+                f"{where} was made with another {name}: {_difference(was[name], value)}; "
                 "use another results folder, or the same settings"
             )
     steps = max(given["steps"], before.get("steps", 0))
-    blocks = before.get("blocks", {}) | ({} if made is None else {block: made})
-    arms = known | given["arms"]
-    return before | given | {"steps": steps, "arms": arms, "blocks": blocks}
+    both = before.get("blocks", {}) | blocks
+    return before | given | {"steps": steps, "arms": known | arms, "blocks": both}
 
 
 def _difference(old: Any, new: Any) -> str:

@@ -28,6 +28,7 @@ from nearl.studies.population_results import (
     merge_settings,
     merged,
     read,
+    read_settings,
     settings_of,
     write,
     write_settings,
@@ -176,7 +177,9 @@ def keep_settings(cell: PopulationCell, results: Path, *, made: Any = None) -> N
 def settings_with(cell: PopulationCell, results: Path, *, made: Any = None) -> dict[str, Any]:
     """All that defines the cell's results, if it goes with what is in the folder."""
     given = cell.protocol | {"arms": settings_of(cell.members(), cell.columns)}
-    return merge_settings(results / f"{cell.file}.json", given, block=cell.block, made=made)
+    path = results / f"{cell.file}.json"
+    blocks = {} if made is None else {cell.block: made}
+    return merge_settings(read_settings(path), given, blocks=blocks, where=f"'{path}'")
 
 
 def is_finished(cell: PopulationCell, out: Path, results: Path) -> bool:

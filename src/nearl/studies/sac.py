@@ -109,11 +109,12 @@ def write_settings(results: Path, cells: Sequence[Cell], *, made: bool) -> None:
             "arms": {cell.arm.name: json.loads(json.dumps(cell.exact())) for cell in some},
         }
         path = results / f"{file}.json"
+        block = ranges(sorted({cell.seed for cell in some}))
         known = population_results.merge_settings(
-            path,
+            population_results.read_settings(path),
             given,
-            block=ranges(sorted({cell.seed for cell in some})),
-            made=population_results.made_with(device=first.device) if made else None,
+            blocks={block: population_results.made_with(device=first.device)} if made else {},
+            where=f"'{path}'",
         )
         population_results.write_settings(path, known)
 

@@ -348,7 +348,7 @@ def test_a_run_cut_in_pieces_equals_the_whole_and_blocks_of_seeds(tmp_path, cell
     for minutes in (1e-9, None):  # the first is over after a step
         over = population_runs.run(
             tmp_path / "b",
-            [cell.missing(cut)],
+            [cell],
             results=cut,
             minutes=minutes,
             on_cell=lambda c, text: told.append(text),
@@ -375,11 +375,11 @@ def test_a_run_cut_in_pieces_equals_the_whole_and_blocks_of_seeds(tmp_path, cell
 def test_arms_that_the_results_have_are_not_trained_again(tmp_path, cell):
     done = curves({"td3": 1.0, "near": 2.0}, length=2, every=120)
     population_runs.keep(cell, done, tmp_path)
-    assert cell.missing(tmp_path).names == ("td3-n3",)
+    assert population_runs.left_of([cell], tmp_path)[0].names == ("td3-n3",)
     longer = replace(cell, steps=360)
-    assert longer.missing(tmp_path) == longer
+    assert population_runs.left_of([longer], tmp_path) == [longer]
     population_runs.keep(cell, curves({"td3-n3": 1.0}, length=2, every=120), tmp_path)
-    assert cell.missing(tmp_path) == cell  # all of it: finished before
+    assert population_runs.left_of([cell], tmp_path) == [cell]  # all of it: finished before
     told = []
     assert population_runs.run(
         tmp_path / "runs", [cell], results=tmp_path, on_cell=lambda c, text: told.append(text)

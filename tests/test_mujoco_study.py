@@ -68,6 +68,13 @@ def test_blocks_of_seeds_are_populations_of_their_own():
     assert ranges((0, 1, 2, 7, 9, 10)) == "0-2_7_9-10"
 
 
+def test_some_arms_are_a_population_of_their_own_in_the_same_file():
+    whole = Cell(task="Ant")
+    some = whole.only(["nntd3", "td3"])
+    assert some.names == ("td3", "nntd3") and some.file == whole.file and some.name != whole.name
+    assert some.members() == whole.members()[:20]
+
+
 @pytest.mark.parametrize(
     ("wrong", "message"),
     [
@@ -76,6 +83,8 @@ def test_blocks_of_seeds_are_populations_of_their_own():
         ({"task": "Ant", "preset": "zoo"}, "preset must be one of paper"),
         ({"task": "Ant", "steps": 9999}, "steps must be at least 10000"),
         ({"task": "Ant", "seeds": ()}, "at least one seed"),
+        ({"task": "Ant", "algos": ("td3", "sac")}, "arms must be some of td3, nntd3, ddpg, nnddpg"),
+        ({"task": "Ant", "algos": ()}, "arms must be some of"),
     ],
 )
 def test_wrong_cells_are_refused(wrong, message):
@@ -205,6 +214,28 @@ def test_the_summary_has_what_has_been_reached_and_nothing_else(tmp_path, monkey
     assert half == pytest.approx(1001.5 / mujoco_table.PAPER["HalfCheetah"]["td3"], rel=1e-3)
 
 
+def test_a_pair_does_not_wait_for_the_other_pair(tmp_path, monkeypatch):
+    monkeypatch.setattr(mujoco_summary, "REPS", 20)
+    fake(tmp_path, {"Hopper": 30, "Ant": 30}, better=100.0)
+    whole = read(tmp_path / "Ant-v4-paper.csv")
+    slower = {f"{algo}_{seed}" for algo in ("ddpg", "nnddpg") for seed in range(4)}
+    returns = {
+        name: values[: 12 if name in slower else 30] for name, values in whole.returns.items()
+    }
+    del returns["ddpg_3"], returns["nnddpg_3"]  # and with fewer seeds
+    write(tmp_path / "Ant-v4-paper.csv", evaluations(returns))
+    group = mujoco_summary.summarize(tmp_path)["paper-v4"]
+    ant = group["tasks"]["Ant"]
+    assert set(ant["td3"]["auc"]) == {"100000", "300000"} == set(ant["nntd3"]["auc"])
+    assert set(ant["ddpg"]["auc"]) == {"100000", "120000"}
+    late = group["improvement"]["300000"]
+    assert set(late["nntd3 over td3"]["auc"]) == {"Hopper", "Ant", "all"}
+    assert late["nntd3 over td3"]["auc"]["all"]["seeds"] == 4
+    assert set(late["nnddpg over ddpg"]["auc"]) == {"Hopper"}
+    assert group["improvement"]["100000"]["nnddpg over ddpg"]["auc"]["all"]["seeds"] == 3
+    assert group["aggregate"]["300000"]["tasks"] == ["Hopper"]
+
+
 def test_the_report_has_table_and_figures(tmp_path, monkeypatch):
     monkeypatch.setattr(mujoco_summary, "REPS", 20)
     fake(tmp_path, {"Walker2d": 10, "Ant": 11})
@@ -279,6 +310,27 @@ def test_what_the_results_have_is_not_trained_again(tmp_path, cell, monkeypatch)
     assert population_runs.status(tmp_path, [cell], results=tmp_path / "x")[0][1] == "not begun"
 
 
+def test_arms_that_the_results_have_are_not_trained_again(tmp_path, cell):
+    pair = cell.only(["td3", "nntd3"])
+    assert population_runs.run(tmp_path / "runs", [pair], results=tmp_path, **OPTIONS)
+    before = read(tmp_path / f"{cell.file}.csv")
+    assert list(before.returns) == pair.columns
+    told = []
+    assert population_runs.run(
+        tmp_path / "runs",
+        [cell],
+        results=tmp_path,
+        on_cell=lambda c, text: told.append((c.names, text)),
+        **OPTIONS,
+    )
+    assert {names for names, _ in told} == {("ddpg", "nnddpg")} and told[-1][1] == "finished"
+    found = read(tmp_path / f"{cell.file}.csv")
+    assert list(found.returns) == cell.columns
+    assert all(np.array_equal(found.returns[name], before.returns[name]) for name in pair.columns)
+    blocks = json.loads((tmp_path / f"{cell.file}.json").read_text())["blocks"]
+    assert list(blocks) == ["0-1-td3-nntd3", "0-1-ddpg-nnddpg"]
+
+
 def test_results_of_other_settings_are_refused(tmp_path, cell):
     population_runs.keep_settings(cell, tmp_path)
     other = replace(cell, changes=(*cell.changes, ("gamma", 0.9)))
@@ -297,6 +349,8 @@ def test_the_command_says_what_is_done_and_refuses_what_it_cannot(tmp_path, monk
     assert command("--status", "--preset", "paper", "--block", "5") in (0, None)
     lines = capsys.readouterr().out.splitlines()
     assert len(lines) == 8 and lines[0] == "HalfCheetah-v4-paper-seeds-0-4: not begun"
+    assert command("--status", "--preset", "paper", "--task", "Ant", "--arms", "ddpg") in (0, None)
+    assert capsys.readouterr().out.strip() == "Ant-v4-paper-seeds-0-9-ddpg: not begun"
     assert command("--preset", "authors") not in (0, None)
     assert "cannot follow preset 'authors'" in "".join(capsys.readouterr())
     assert command("--report") in (0, None)

@@ -89,7 +89,6 @@ def study_default(
         out = out / "quick"
         results = out / "results"
     out, results = out / part, results / part
-    chosen = tuple(cell.missing(results) for cell in chosen)
     if status:
         tell_status(out, chosen, results)
         return

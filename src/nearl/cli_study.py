@@ -206,6 +206,7 @@ def study_mujoco(
     minutes: Minutes = None,
     task: Annotated[str, typer.Option(help="Only these: HalfCheetah,Hopper,...")] = "",
     preset: Annotated[str, typer.Option(help="Only paper, authors or authors-steps.")] = "",
+    arms: Annotated[str, typer.Option(help="Only these: td3,nntd3,ddpg,nnddpg.")] = "",
     version: Annotated[str, typer.Option(help="Of the tasks: v4 or v5.")] = "v4",
     steps: Annotated[int, typer.Option(help="Steps of every member.")] = 1_000_000,
     seeds: Annotated[str, typer.Option(help="Seeds; default 10 for paper, 5 for authors.")] = "",
@@ -229,6 +230,7 @@ def study_mujoco(
         presets=(preset,) if preset else mujoco_cells.PRESETS,
         seeds=parse_seeds(seeds) if seeds else None,
         block=block,
+        algos=tuple(arms.split(",")) if arms else mujoco_cells.ALGOS,
         version=version,
         steps=steps,
     )

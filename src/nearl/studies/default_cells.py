@@ -2,9 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Collection, Sequence
 from dataclasses import dataclass, replace
-from pathlib import Path
 from typing import Any
 from zlib import crc32
 
@@ -12,8 +11,7 @@ from nearl.population.from_preset import settings_from_preset
 from nearl.population.members import MemberSettings
 from nearl.studies.default_arms import REPORT, SEARCH, Arm, chosen
 from nearl.studies.mujoco_cells import QUICK, TASKS
-from nearl.studies.population_cell import PopulationCell, blocks_of, checked, member_name, ranges
-from nearl.studies.population_results import read
+from nearl.studies.population_cell import PopulationCell, blocks_of, checked, ranges
 from nearl.studies.unseen_tasks import UNSEEN, Plan, missing_package, plan_of
 
 FRESH = 100  # seeds from here on choose, those below report
@@ -104,15 +102,8 @@ class Cell(PopulationCell):
     def refusal(self) -> str | None:
         return missing_package(self.task) or super().refusal()
 
-    def missing(self, results: Path) -> Cell:
-        """The cell without arms that the results have; itself where that is all or none of them."""
-        known = read(results / f"{self.file}.csv")
-        left = tuple(
-            arm
-            for arm in self.arms
-            if any(known.reached(member_name(arm.name, s)) < self.last for s in self.seeds)
-        )
-        return replace(self, arms=left) if left else self
+    def only(self, names: Collection[str]) -> Cell:
+        return replace(self, arms=tuple(arm for arm in self.arms if arm.name in names))
 
 
 def make_cells(

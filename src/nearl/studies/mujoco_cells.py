@@ -2,13 +2,13 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Collection, Sequence
 from dataclasses import dataclass, replace
 from typing import Any
 
 from nearl.population.from_preset import settings_from_preset
 from nearl.population.members import MemberSettings
-from nearl.studies.population_cell import PopulationCell, blocks_of, checked
+from nearl.studies.population_cell import PopulationCell, blocks_of, checked, ranges
 
 TASKS = ("HalfCheetah", "Hopper", "Walker2d", "Ant")  # in this order
 VERSIONS = ("v4", "v5")
@@ -54,6 +54,8 @@ class Cell(PopulationCell):
                 raise ValueError(
                     f"{name} must be one of {', '.join(known)}; got {getattr(self, name)!r}"
                 )
+        if not self.algos or set(self.algos) - set(ALGOS):
+            raise ValueError(f"arms must be some of {', '.join(ALGOS)}; got {self.algos}")
         super().__post_init__()
 
     @property
@@ -67,6 +69,14 @@ class Cell(PopulationCell):
     @property
     def names(self) -> tuple[str, ...]:
         return self.algos
+
+    def only(self, names: Collection[str]) -> Cell:
+        return replace(self, algos=tuple(algo for algo in self.algos if algo in names))
+
+    @property
+    def block(self) -> str:
+        some = () if self.algos == ALGOS else self.algos
+        return "-".join([ranges(self.seeds), *some])
 
     @property
     def protocol(self) -> dict[str, Any]:

@@ -8,7 +8,7 @@ largest mean over seeds.
 from __future__ import annotations
 
 import json
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
@@ -19,6 +19,7 @@ from nearl.saving import write_text
 from nearl.studies.intervals import iqm, iqm_interval
 from nearl.studies.mujoco_cells import ALGOS, SEEDS, TASKS, VERSIONS
 from nearl.studies.mujoco_table import PAPER
+from nearl.studies.population_cell import arm_of
 from nearl.studies.population_results import Evaluations, Floats, read
 
 MARKS = (100_000, 300_000, 1_000_000)
@@ -39,11 +40,12 @@ def groups(results: Path) -> dict[str, dict[str, Evaluations]]:
     return found
 
 
-def marks_of(found: Evaluations) -> list[int]:
-    """The marks that some member of every arm has reached, and the last step of all members."""
+def marks_of(found: Evaluations, algos: Sequence[str] = ALGOS) -> list[int]:
+    """The marks that some member of each of these arms has reached, and the last step of all."""
     arms: dict[str, list[int]] = {}
     for name in found.returns:
-        arms.setdefault(name.rpartition("_")[0], []).append(found.reached(name))
+        if (arm := arm_of(name)) in algos:
+            arms.setdefault(arm, []).append(found.reached(name))
     if not arms:
         return []
     furthest = min(map(max, arms.values()))
@@ -96,22 +98,14 @@ def summarize(results: Path) -> dict[str, Any]:
 
 
 def _group(tasks: Mapping[str, Evaluations]) -> dict[str, Any]:
-    single: dict[str, Any] = {}
+    single: dict[str, Any] = {task: {} for task in tasks}
+    marks: set[int] = set()
     for task, found in tasks.items():
-        marks = marks_of(found)
-        arms = single[task] = {}
-        for algo in ALGOS:
-            of_marks = {mark: scores(found, algo, mark) for mark in marks}
-            kinds = {
-                kind: {str(mark): measured(s[kind]) for mark, s in of_marks.items() if s[kind]}
-                for kind in KINDS
-            }
-            if kinds["return"]:
-                best = {
-                    str(m): best_of_mean(found, algo, m) for m in marks if str(m) in kinds["best"]
-                }
-                arms[algo] = kinds | {"best_of_mean": best}
-    together = sorted({mark for found in tasks.values() for mark in marks_of(found)})
+        for pair in PAIRS.items():  # one pair may have come further than the other
+            reached = marks_of(found, pair)
+            marks.update(reached)
+            single[task] |= {algo: own for algo in pair if (own := _arm(found, algo, reached))}
+    together = sorted(marks)
     return {
         "tasks": single,
         "improvement": {str(mark): _improvements(tasks, mark) for mark in together},
@@ -119,13 +113,27 @@ def _group(tasks: Mapping[str, Evaluations]) -> dict[str, Any]:
     }
 
 
-def matrices(tasks: Mapping[str, Evaluations], kind: str, mark: int) -> dict[str, Floats]:
-    """Scores ``(seeds, tasks)`` of every arm, of seeds that every arm and task has at the mark.
+def _arm(found: Evaluations, algo: str, marks: Sequence[int]) -> dict[str, Any]:
+    """What an arm has at these marks; nothing where no seed has reached any."""
+    of_marks = {mark: scores(found, algo, mark) for mark in marks}
+    kinds: dict[str, Any] = {
+        kind: {str(mark): measured(s[kind]) for mark, s in of_marks.items() if s[kind]}
+        for kind in KINDS
+    }
+    if not kinds["return"]:
+        return {}
+    return kinds | {"best_of_mean": {m: best_of_mean(found, algo, int(m)) for m in kinds["best"]}}
 
-    Tasks are those with all four arms, in the order of the study.
+
+def matrices(
+    tasks: Mapping[str, Evaluations], kind: str, mark: int, algos: Sequence[str] = ALGOS
+) -> dict[str, Floats]:
+    """Scores ``(seeds, tasks)`` of arms, of seeds that each of them and every task has at a mark.
+
+    Tasks are those with all of these arms, in the order of the study.
     """
     known = {
-        task: {algo: scores(found, algo, mark)[kind] for algo in ALGOS}
+        task: {algo: scores(found, algo, mark)[kind] for algo in algos}
         for task, found in tasks.items()
     }
     known = {task: arms for task, arms in known.items() if all(arms.values())}
@@ -136,16 +144,18 @@ def matrices(tasks: Mapping[str, Evaluations], kind: str, mark: int) -> dict[str
         return {}
     return {
         algo: np.array([[arms[algo][seed] for arms in known.values()] for seed in sorted(seeds)])
-        for algo in ALGOS
+        for algo in algos
     }
 
 
-def tasks_at(tasks: Mapping[str, Evaluations], mark: int) -> list[str]:
+def tasks_at(
+    tasks: Mapping[str, Evaluations], mark: int, algos: Sequence[str] = ALGOS
+) -> list[str]:
     """The tasks in the columns of ``matrices``."""
     return [
         task
         for task, found in tasks.items()
-        if all(scores(found, algo, mark)["return"] for algo in ALGOS)
+        if all(scores(found, algo, mark)["return"] for algo in algos)
     ]
 
 
@@ -165,15 +175,17 @@ def over_time(tasks: Mapping[str, Evaluations], mark: int) -> dict[str, Floats]:
 
 
 def _improvements(tasks: Mapping[str, Evaluations], mark: int) -> dict[str, Any]:
-    """Probability that the arm with the module does better: on each task, and on all of them."""
-    names = tasks_at(tasks, mark)
+    """Probability that the arm with the module does better: on each task, and on all of them.
+
+    These are the tasks that both arms of a pair have.
+    """
     found: dict[str, Any] = {}
-    for kind in KINDS:
-        cases = {task: matrices({task: tasks[task]}, kind, mark) for task in names}
-        cases |= {"all": matrices(tasks, kind, mark)} if len(names) > 1 else {}
-        cases = {case: of for case, of in cases.items() if of}
-        for nn, base in PAIRS.items():
-            pairs = {case: (of[nn], of[base]) for case, of in cases.items()}
+    for nn, base in PAIRS.items():
+        names = tasks_at(tasks, mark, (nn, base))
+        for kind in KINDS if names else ():
+            cases = {task: matrices({task: tasks[task]}, kind, mark, (nn, base)) for task in names}
+            cases |= {"all": matrices(tasks, kind, mark, (nn, base))} if len(names) > 1 else {}
+            pairs = {case: (of[nn], of[base]) for case, of in cases.items() if of}
             found.setdefault(f"{nn} over {base}", {})[kind] = improved(pairs)
     return found
 
@@ -211,7 +223,7 @@ def middle_mean(values: Floats) -> Floats:
 
 
 def _aggregates(tasks: Mapping[str, Evaluations], mark: int) -> dict[str, Any]:
-    """Of all tasks that have reached the mark together."""
+    """Of all tasks on which all four arms have reached the mark."""
     names = tasks_at(tasks, mark)
     found: dict[str, Any] = {"tasks": names}
     for kind in KINDS:

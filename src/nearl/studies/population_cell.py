@@ -3,9 +3,9 @@
 from __future__ import annotations
 
 from abc import ABC, abstractmethod
-from collections.abc import Sequence
+from collections.abc import Collection, Sequence
 from dataclasses import dataclass
-from typing import Any
+from typing import Any, Self
 
 from nearl.population.members import MemberSettings
 from nearl.population.modules import errors_alone
@@ -46,6 +46,10 @@ class PopulationCell(ABC):
     @abstractmethod
     def members(self) -> list[MemberSettings]:
         """Every arm with every seed, arm by arm; what a population cannot follow is refused."""
+
+    @abstractmethod
+    def only(self, names: Collection[str]) -> Self:
+        """The cell with these of its arms."""
 
     @property
     def block(self) -> str:

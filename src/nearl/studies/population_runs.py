@@ -20,7 +20,7 @@ import torch
 from nearl.population import Population
 from nearl.population.records import read_rows
 from nearl.population.table import clock
-from nearl.studies.population_cell import PopulationCell
+from nearl.studies.population_cell import PopulationCell, member_name
 from nearl.studies.population_results import (
     Evaluations,
     from_rows,
@@ -49,6 +49,7 @@ def run(
 ) -> bool:
     """Train what is missing, or for so many minutes; returns whether all of it is finished.
 
+    Arms whose every seed is in the ``results`` are not trained again.
     Evaluations reach the ``results`` as they come. So many populations ``together`` take turns,
     step by step: their updates can fill a large GPU better. Without ``checkpoints`` a population
     that is cut begins anew. ``on_cell`` is told what becomes of each cell; ``options`` are the
@@ -62,7 +63,7 @@ def run(
         options["table"] = False  # there is one terminal
     end = None if minutes is None else time.monotonic() + 60 * minutes
     possible, begun = [], False
-    for cell in cells:  # all of them before anything is trained for long
+    for cell in left_of(cells, results):  # all of them before anything is trained for long
         if (refusal := cell.refusal()) is None:
             settings_with(cell, results)
             possible.append(cell)
@@ -182,6 +183,20 @@ def settings_with(cell: PopulationCell, results: Path, *, made: Any = None) -> d
     return merge_settings(read_settings(path), given, blocks=blocks, where=f"'{path}'")
 
 
+def left_of(cells: Sequence[PopulationCell], results: Path) -> list[PopulationCell]:
+    """Cells without the arms that the results have; one whose arms they all have stays whole."""
+    found = []
+    for cell in cells:
+        known = read(results / f"{cell.file}.csv")
+        left = [
+            name
+            for name in cell.names
+            if any(known.reached(member_name(name, seed)) < cell.last for seed in cell.seeds)
+        ]
+        found.append(cell.only(left) if left else cell)
+    return found
+
+
 def is_finished(cell: PopulationCell, out: Path, results: Path) -> bool:
     """Whether every member has its last evaluation; what only the run's folder has is added."""
     known = read(results / f"{cell.file}.csv")
@@ -200,7 +215,7 @@ def status(
 ) -> list[tuple[PopulationCell, str]]:
     """How far every cell has come: in the results, and in the folder of its run."""
     found = []
-    for cell in cells:
+    for cell in left_of(cells, results):
         known = read(results / f"{cell.file}.csv")
         local = from_rows(read_rows(out / cell.name / "eval.csv"), cell.columns)
         kept, here = (min(map(source.reached, cell.columns)) for source in (known, local))

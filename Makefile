@@ -45,6 +45,7 @@ bench: $(STAMP)
 	$(BIN)/nearl bench memory
 	$(BIN)/nearl bench train
 	$(BIN)/nearl bench population
+	$(BIN)/nearl bench simulations
 
 docs: $(STAMP)
 	$(BIN)/python -m pip install --disable-pip-version-check -q -c constraints.txt -e ".[docs]"

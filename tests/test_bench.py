@@ -2,7 +2,7 @@
 
 import pytest
 
-from nearl.bench import critic, memory, modules, nnac, population, search, train
+from nearl.bench import critic, memory, modules, nnac, population, search, simulations, train
 
 
 def test_critic_bench_compares_equal_numbers():
@@ -66,6 +66,16 @@ def test_population_bench_has_ratios_and_floors():
     assert row["floor_matrix_us"] > 0 and 0 < row["floor_physics_us"] < row["us_per_step"]
     assert row["evaluation_share"] == 0  # on a CPU nothing is evaluated
     population.rows(result)
+
+
+def test_simulations_bench_compares_equal_states():
+    result = simulations.run(env_ids=("Hopper-v4", "Ant-v4"), n=2, threads=1, steps=30)
+    for cell in result["cells"]:
+        assert cell["equal"] and min(cell[kind] for kind in simulations.KINDS) > 0
+        assert cell["ratio"] == pytest.approx(cell["batch"] / cell["nearl"])
+    assert simulations.rows(result).count("the same states") == 2
+    with pytest.raises(ValueError, match="at least 1, got 0"):
+        simulations.run(n=0)
 
 
 def test_modules_bench_has_a_row_for_every_number_of_stored_transitions():

@@ -97,6 +97,20 @@ def bench_modules(
     show(modules.run(sizes=sizes, stored=many), json_, modules.rows)
 
 
+@bench_app.command("simulations")
+def bench_simulations(
+    simulations: Annotated[int, typer.Option(help="How many, at least 1.")] = 32,
+    threads: Annotated[
+        int | None, typer.Option(help="Threads that step them; default one per processor.")
+    ] = None,
+    json_: Json = False,
+) -> None:
+    """MuJoCo's tasks, us per step: nearl's simulations beside MuJoCo's batches and Gymnasium."""
+    from nearl.bench import simulations as bench
+
+    show(bench.run(n=simulations, threads=threads), json_, bench.rows)
+
+
 def _counts(text: str, option: str) -> tuple[int, ...] | None:
     """Numbers from 1 on, as in ``20,80``; None of an empty text."""
     try:

@@ -1,11 +1,9 @@
-"""Microseconds per step of a simulation: Gymnasium's, MuJoCo's batches, and nearl's leaner ones.
-
-python -m nearl.bench.simulations
-"""
+"""Microseconds per step of a simulation: Gymnasium's, MuJoCo's batches, and nearl's leaner ones."""
 
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
+from functools import partial
 from pathlib import Path
 from time import perf_counter
 from typing import Any
@@ -31,6 +29,8 @@ def run(
     steps: int = 300,
 ) -> dict[str, Any]:
     """Time ``n`` simulations per task; kinds take turns, and Gymnasium's one after the other."""
+    if n < 1:
+        raise ValueError(f"simulations must be at least 1, got {n}")
     threads = threads or processors()
     cells = [_cell(env_id, n, threads, steps) for env_id in env_ids]
     return {"simulations": n, "threads": threads, "cells": cells}
@@ -40,9 +40,11 @@ def _cell(env_id: str, n: int, threads: int, steps: int) -> dict[str, Any]:
     rng = np.random.default_rng(0)
     ours = make_batched(env_id, n, seeds=range(n), threads=threads)
     ours.reset()
+    plain = _plain(env_id, n, threads)
+    plain.state[:] = ours.state()["simulations"]
     kinds: dict[str, Step] = {
         "gymnasium": _gymnasium(env_id, n),
-        "batch": _batch(env_id, n, threads),
+        "batch": partial(_step, plain, TASKS[env_id].frame_skip),
         "nearl": ours.step,
     }
     spent: dict[str, list[float]] = {kind: [] for kind in KINDS}
@@ -55,7 +57,8 @@ def _cell(env_id: str, n: int, threads: int, steps: int) -> dict[str, Any]:
             spent[kind].append(perf_counter() - begun)
     cell: dict[str, Any] = {"env_id": env_id}
     cell |= {kind: 1e6 * float(np.median(spent[kind])) / n for kind in KINDS}
-    return cell | {"ratio": cell["batch"] / cell["nearl"]}
+    equal = bool((plain.state == ours.state()["simulations"]).all())
+    return cell | {"ratio": cell["batch"] / cell["nearl"], "equal": equal}
 
 
 def _gymnasium(env_id: str, n: int) -> Step:
@@ -65,21 +68,20 @@ def _gymnasium(env_id: str, n: int) -> Step:
     return lambda actions: [env.step(action) for env, action in zip(envs, actions, strict=True)]
 
 
-def _batch(env_id: str, n: int, threads: int) -> Step:
-    """MuJoCo's batch of the same model as it is in its file; rewards and ends are not judged."""
+def _plain(env_id: str, n: int, threads: int) -> Any:
+    """MuJoCo's batch of the same model as it is in its file."""
     import mujoco
     import mujoco.batch
 
-    task = TASKS[env_id]
     assets = Path(gym.__file__).parent / "envs" / "mujoco" / "assets"
-    batch = mujoco.batch.Batch(mujoco.MjModel.from_xml_path(str(assets / task.xml)), n, threads)
-    control = batch.bind("ctrl")
+    model = mujoco.MjModel.from_xml_path(str(assets / TASKS[env_id].xml))
+    return mujoco.batch.Batch(model, n, threads)
 
-    def step(actions: NDArray[Any]) -> None:
-        control[:] = actions
-        batch.step(None, task.frame_skip)
 
-    return step
+def _step(batch: Any, frames: int, actions: NDArray[Any]) -> None:
+    """A step of MuJoCo's batch; rewards and ends are not judged."""
+    batch.bind("ctrl")[:] = actions
+    batch.step(None, frames)
 
 
 def _profile(*, on: bool) -> None:
@@ -100,9 +102,6 @@ def rows(result: dict[str, Any]) -> str:
     lines = [title + "threads", " " * 16 + "".join(f"{name:>12}" for name in FIGURES)]
     for cell in result["cells"]:
         figures = "".join(f"{cell[name]:12.2f}" for name in FIGURES)
-        lines.append(f"{cell['env_id']:16}{figures}")
+        same = "the same states" if cell["equal"] else "OTHER STATES"
+        lines.append(f"{cell['env_id']:16}{figures}   {same}")
     return "\n".join(lines)
-
-
-if __name__ == "__main__":
-    print(rows(run()))

@@ -57,6 +57,23 @@ BEST: dict[str, Any] = LIVE | {"tau": 0.01}
 SAFE: dict[str, Any] = {"residual_center": "falling", "self_check": "ahead"}
 BOUNDED: dict[str, Any] = {"residual_center": "rewards"}
 DEFAULT: dict[str, Any] = {"refresh_nodes": 2_000} | SAFE | {"residual_center": "always"}
+# The module as the authors' code has it (preset `authors`), an update and its errors per step.
+AUTHORS: dict[str, Any] = {
+    "form": "td",
+    "weight": 0.9,
+    "unit": "episode",
+    "cutoff": 20,
+    "refresh": "batch",
+    "lipschitz": 4.0,
+    "metric": "raw",
+    "policy": "online",
+    "keep": "positive",
+    "critic_weight": 1.0,
+    "actor_weight": 10.0,
+    "log_prob": "mean",
+    "grad_clip": 10.0,
+    "tau_nn": 0.2,
+}
 CHANGED: dict[str, dict[str, Any]] = {
     "width03": {"gate_width": 0.3},
     "gate05": {"gate": 0.5},
@@ -127,6 +144,9 @@ SEARCH = (
     _search("mix-half", gate=0.0, mix=0.5),
     _search("kernel16-live-mix", **KERNEL, anchor="live", mix=1.0),
     _search("s1-nodes", refresh_nodes=20_000),
+    _search("authors", **AUTHORS),
+    _search("authors-tau", **(AUTHORS | {"critic_weight": 0.0, "actor_weight": 0.0})),  # control
+    _search("authors-terms", **(AUTHORS | {"tau_nn": None})),
     _control("ddpg", base=None, algo="ddpg"),
     _control("ddpg-tau01", base="ddpg", algo="ddpg", tau=0.01),
     _control("ddpg-tau02", base="ddpg", algo="ddpg", tau=0.02),

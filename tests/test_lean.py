@@ -2,7 +2,6 @@
 
 from pathlib import Path
 
-import gymnasium as gym
 import mujoco
 import mujoco.batch
 import numpy as np
@@ -10,9 +9,9 @@ import pytest
 
 from nearl.envs import make_batched
 from nearl.envs.lean import clock_in, lean
+from nearl.envs.mujoco_batch import asset
 from nearl.envs.tasks import TASKS
 
-ASSETS = Path(gym.__file__).parent / "envs" / "mujoco" / "assets"
 ISLAND = int(mujoco.mjtDisableBit.mjDSBL_ISLAND)
 TWO_BALLS = """<mujoco><worldbody>
   <body><freejoint/><geom size="0.1"/></body>
@@ -51,7 +50,7 @@ def profiled(model):
 
 @pytest.mark.parametrize("xml", sorted({task.xml for task in TASKS.values()}))
 def test_states_are_those_of_the_plain_model_to_the_bit(xml, clock):
-    plain, leaner = (mujoco.MjModel.from_xml_path(str(ASSETS / xml)) for _ in range(2))
+    plain, leaner = (mujoco.MjModel.from_xml_path(asset(xml)) for _ in range(2))
     expected = played(plain)
     lean(mujoco, leaner)
     assert leaner.opt.disableflags == plain.opt.disableflags | ISLAND

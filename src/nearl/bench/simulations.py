@@ -13,7 +13,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from nearl.envs import make_batched
-from nearl.envs.mujoco_batch import processors
+from nearl.envs.mujoco_batch import asset, processors
 from nearl.envs.tasks import TASKS
 
 Step = Callable[[NDArray[Any]], object]
@@ -73,8 +73,7 @@ def _plain(env_id: str, n: int, threads: int) -> Any:
     import mujoco
     import mujoco.batch
 
-    assets = Path(gym.__file__).parent / "envs" / "mujoco" / "assets"
-    model = mujoco.MjModel.from_xml_path(str(assets / TASKS[env_id].xml))
+    model = mujoco.MjModel.from_xml_path(asset(TASKS[env_id].xml))
     return mujoco.batch.Batch(model, n, threads)
 
 

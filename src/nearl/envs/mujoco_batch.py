@@ -42,8 +42,7 @@ class MujocoBatch(BatchedEnv):
             raise ValueError(f"threads must be at least 1 (or None), got {threads}")
         self._begin(env_id, n, seeds)
         self._mujoco = mujoco = _import_mujoco()
-        assets = Path(gym.__file__).parent / "envs" / "mujoco" / "assets"
-        self.model = model = _compiled(str(assets / xml))
+        self.model = model = _compiled(asset(xml))
         self._batch = mujoco.batch.Batch(model, n, threads or processors(), persistent)
         self._defaults = self._batch.state[0].copy()
         bind = self._batch.bind
@@ -105,6 +104,11 @@ class MujocoBatch(BatchedEnv):
         for rng, saved in zip(self._rngs, state["generators"], strict=True):
             rng.bit_generator.state = saved
         self._steps[:] = state["steps"]
+
+
+def asset(xml: str) -> str:
+    """The path of a model that comes with Gymnasium."""
+    return str(Path(gym.__file__).parent / "envs" / "mujoco" / "assets" / xml)
 
 
 def processors() -> int:

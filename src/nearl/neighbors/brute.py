@@ -77,7 +77,7 @@ def search(blocks, slot_at, queries, squares, slots):  # type: ignore[no-untyped
                 if near:
                     for r in range(rows):
                         if near >> r & 1:
-                            _measure(
+                            measure(
                                 blocks[b],
                                 b,
                                 slot_at,
@@ -92,7 +92,7 @@ def search(blocks, slot_at, queries, squares, slots):  # type: ignore[no-untyped
 
 
 @njit(cache=True, error_model="numpy")
-def _measure(  # type: ignore[no-untyped-def]
+def measure(  # type: ignore[no-untyped-def]
     block, b, slot_at, query, sums, limits, q, squares, slots
 ):
     """Insert the points of one block that are within the query's limit, and lower the limit."""

@@ -12,7 +12,8 @@ from torch import Tensor
 from nearl.experience import FIRST_CHECK
 from nearl.metrics import ActionCode, Standardized
 from nearl.neighbors import Neighbors
-from nearl.neighbors.torch_brute import _all_squared, _nearest
+from nearl.neighbors.rows import nearest_rows
+from nearl.neighbors.torch_brute import _all_squared
 from nearl.population.sorted_keys import SortedKeys
 
 Search = Callable[..., tuple[Tensor, Tensor]]
@@ -190,7 +191,9 @@ class PopulationNeighbors:
 
 
 def best_search(device: torch.device) -> Search:
-    """The Triton kernels where they can run, and torch elsewhere."""
+    """Compiled code on a CPU, the Triton kernels where they can run, and torch elsewhere."""
+    if device.type == "cpu":
+        return search_host
     if device.type == "cuda" and find_spec("triton") is not None:
         from nearl.neighbors.triton_search import search_triton
 
@@ -198,15 +201,21 @@ def best_search(device: torch.device) -> Search:
     return search_torch
 
 
+def search_host(
+    queries: Tensor, keys: Tensor, count: Tensor, rows: Tensor | None = None
+) -> tuple[Tensor, Tensor]:
+    """What ``search_triton`` answers, on a CPU."""
+    found = nearest_rows(queries, keys, int(count), rows=rows)
+    return found.distances[..., 0], found.slots[..., 0]
+
+
 def search_torch(
     queries: Tensor, keys: Tensor, count: Tensor, rows: Tensor | None = None, *, budget: int = 2**25
 ) -> tuple[Tensor, Tensor]:
     """What ``search_triton`` answers, in torch: slow, and the same bits.
 
-    Off the CPU nothing depends on the values of tensors, so all of the capacity is looked at.
+    Nothing depends on the values of tensors, so all queries look at all of the capacity.
     """
-    if queries.device.type == "cpu":
-        return _on_host(queries, keys[:, : int(count)], rows, budget)
     best = torch.full(queries.shape[:2], torch.inf, dtype=torch.float64, device=queries.device)
     slots = torch.zeros(queries.shape[:2], dtype=torch.int64, device=queries.device)
     chunk = max(1, budget // best.numel())
@@ -220,22 +229,3 @@ def search_torch(
         nearer = lowest < best
         best, slots = torch.where(nearer, lowest, best), torch.where(nearer, at, slots)
     return best.sqrt().float(), slots
-
-
-def _on_host(
-    queries: Tensor, keys: Tensor, rows: Tensor | None, budget: int
-) -> tuple[Tensor, Tensor]:
-    """One member after the other, each for its own number of rows."""
-    squares = torch.zeros(queries.shape[:2], dtype=torch.float64)
-    slots = torch.zeros(queries.shape[:2], dtype=torch.int64)
-    for p, asked in enumerate([queries.shape[1]] * len(queries) if rows is None else rows.tolist()):
-        if asked == 0:
-            continue
-        squares[p, :asked] = torch.inf
-        chunk = max(1024, budget // asked)
-        for begin in range(0, keys.shape[1], chunk):
-            found, at = _nearest(queries[p, :asked], keys[p, begin : begin + chunk], 1)
-            nearer = found[:, 0] < squares[p, :asked]
-            squares[p, :asked] = torch.where(nearer, found[:, 0], squares[p, :asked])
-            slots[p, :asked] = torch.where(nearer, at[:, 0] + begin, slots[p, :asked])
-    return squares.sqrt().float(), slots

@@ -8,7 +8,8 @@ from importlib.util import find_spec
 import torch
 from torch import Tensor
 
-from nearl.neighbors import BruteForce, Neighbors, TorchBruteForce
+from nearl.neighbors import Neighbors, TorchBruteForce
+from nearl.neighbors.rows import nearest_rows
 from nearl.population.neighbors import PopulationNeighbors
 
 Answer = Callable[[Tensor], tuple[Tensor, Tensor]]  # (P, n, W) -> distances and slots (P, n, k)
@@ -23,7 +24,7 @@ def nearest(neighbors: PopulationNeighbors, queries: Tensor, k: int) -> Neighbor
     are stored.
     """
     if neighbors.device.type == "cpu":
-        return _on_host(neighbors, queries, k)
+        return nearest_rows(queries, neighbors.keys, int(neighbors.count), k)
     if neighbors.device.type == "cuda" and find_spec("triton") is not None:
         answer, some = _by_kernels(neighbors, k)
     else:
@@ -49,18 +50,6 @@ def nearest_others(neighbors: PopulationNeighbors, at: Tensor, k: int) -> Neighb
     itself[..., -1] |= ~itself.any(-1)  # as near as k others, it may not be among them
     others = itself.to(torch.int8).argsort(dim=-1, stable=True)[..., :k]
     return Neighbors(far.gather(-1, others), near.gather(-1, others))
-
-
-def _on_host(neighbors: PopulationNeighbors, queries: Tensor, k: int) -> Neighbors:
-    """One member after the other."""
-    distances, slots = [], []
-    for keys, asked in zip(neighbors.keys[:, : int(neighbors.count)], queries, strict=True):
-        index = BruteForce(neighbors.width)
-        index.add(torch.arange(len(keys)), keys)
-        found = index.query(asked, k)
-        distances.append(torch.as_tensor(found.distances))
-        slots.append(torch.as_tensor(found.slots))
-    return Neighbors(torch.stack(distances), torch.stack(slots))
 
 
 def _by_kernels(neighbors: PopulationNeighbors, k: int) -> tuple[Answer, int]:

@@ -74,6 +74,9 @@ AUTHORS: dict[str, Any] = {
     "grad_clip": 10.0,
     "tau_nn": 0.2,
 }
+# Targets that follow at once, almost, in the first steps of learning, and then as they do.
+EARLY: dict[str, Any] = {"weight": 1.0, "unit": "step", "cutoff": 20_000, "tau_nn": 0.2}
+NO_MEMORY: dict[str, Any] = {"form": "td", "critic_weight": 0.0, "actor_weight": 0.0}
 CHANGED: dict[str, dict[str, Any]] = {
     "width03": {"gate_width": 0.3},
     "gate05": {"gate": 0.5},
@@ -101,6 +104,7 @@ CHANGED: dict[str, dict[str, Any]] = {
     "2000-always-ahead-graph5000": DEFAULT | {"graph_size": 5_000},
     "2000-always-ahead-all": DEFAULT | {"graph_size": None},
     "2000-always-ahead-actor": DEFAULT | {"actor_weight": 0.2},
+    "2000-always-ahead-early": DEFAULT | EARLY,
 }
 SEARCH = (
     _control("td3", base=None),
@@ -145,8 +149,10 @@ SEARCH = (
     _search("kernel16-live-mix", **KERNEL, anchor="live", mix=1.0),
     _search("s1-nodes", refresh_nodes=20_000),
     _search("authors", **AUTHORS),
-    _search("authors-tau", **(AUTHORS | {"critic_weight": 0.0, "actor_weight": 0.0})),  # control
+    _search("authors-tau", **(AUTHORS | NO_MEMORY)),  # control: its faster targets alone
     _search("authors-terms", **(AUTHORS | {"tau_nn": None})),
+    _search("early", **(NO_MEMORY | EARLY)),
+    _search("early-tau01", **(NO_MEMORY | EARLY), tau=0.01),
     _control("ddpg", base=None, algo="ddpg"),
     _control("ddpg-tau01", base="ddpg", algo="ddpg", tau=0.01),
     _control("ddpg-tau02", base="ddpg", algo="ddpg", tau=0.02),

@@ -13,10 +13,10 @@ from typing import Any
 import torch
 from torch import Tensor
 
-from nearl.population.neighbors import search_torch
+from nearl.population.neighbors import search_host, search_torch
 
 Call = Callable[[], tuple[Tensor, Tensor]]
-METHODS = ("tf32", "tf32x3", "matmul", "torch")
+METHODS = ("tf32", "tf32x3", "compiled", "matmul", "torch")
 
 
 def run(
@@ -28,7 +28,7 @@ def run(
     repeats: int = 20,
     device: str | None = None,
 ) -> dict[str, Any]:
-    """Time the Triton kernels in two precisions, plain torch, and one inexact product in torch."""
+    """Time the kernels of Triton in two precisions, or numba's, plain torch, and an inexact one."""
     device = device or ("cuda" if torch.cuda.is_available() else "cpu")
     cells = [
         _cell(count, n, queries, dim, repeats, torch.device(device))
@@ -53,6 +53,8 @@ def _cell(
 
         calls["tf32"] = lambda: search_triton(wanted, keys, count, precision="tf32")
         calls["tf32x3"] = lambda: search_triton(wanted, keys, count, precision="tf32x3")
+    if device.type == "cpu":
+        calls["compiled"] = lambda: search_host(wanted, keys, count)
     right = calls["torch"]()[1]
     cell: dict[str, Any] = {"members": members, "n": n}
     for name in METHODS:

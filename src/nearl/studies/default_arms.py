@@ -105,6 +105,8 @@ CHANGED: dict[str, dict[str, Any]] = {
     "2000-always-ahead-all": DEFAULT | {"graph_size": None},
     "2000-always-ahead-actor": DEFAULT | {"actor_weight": 0.2},
     "2000-always-ahead-early": DEFAULT | EARLY,
+    "2000-always-ahead-early5000": DEFAULT | EARLY | {"cutoff": 5_000},
+    "2000-always-ahead-early-tau05": DEFAULT | EARLY | {"tau_nn": 0.05},
 }
 SEARCH = (
     _control("td3", base=None),

@@ -73,7 +73,7 @@ def test_simulations_bench_compares_equal_states():
     for cell in result["cells"]:
         assert cell["equal"] and min(cell[kind] for kind in simulations.KINDS) > 0
         assert cell["ratio"] == pytest.approx(cell["batch"] / cell["nearl"])
-    assert simulations.rows(result).count("the same states") == 2
+    assert simulations.rows(result).count("yes") == 2
     with pytest.raises(ValueError, match="at least 1, got 0"):
         simulations.run(n=0)
 

@@ -98,9 +98,8 @@ def _profile(*, on: bool) -> None:
 def rows(result: dict[str, Any]) -> str:
     """The cells as a table, one line each."""
     title = f"us per step of each of {result['simulations']} simulations, {result['threads']} "
-    lines = [title + "threads", " " * 16 + "".join(f"{name:>12}" for name in FIGURES)]
+    lines = [title + "threads", " " * 16 + "".join(f"{name:>12}" for name in FIGURES) + "   equal"]
     for cell in result["cells"]:
         figures = "".join(f"{cell[name]:12.2f}" for name in FIGURES)
-        same = "the same states" if cell["equal"] else "OTHER STATES"
-        lines.append(f"{cell['env_id']:16}{figures}   {same}")
+        lines.append(f"{cell['env_id']:16}{figures}{'yes' if cell['equal'] else 'NO':>8}")
     return "\n".join(lines)

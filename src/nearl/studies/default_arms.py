@@ -155,6 +155,7 @@ SEARCH = (
     _search("authors-terms", **(AUTHORS | {"tau_nn": None})),
     _search("early", **(NO_MEMORY | EARLY)),
     _search("early-tau01", **(NO_MEMORY | EARLY), tau=0.01),
+    _search("early-tau05-tau01", **(NO_MEMORY | EARLY | {"tau_nn": 0.05}), tau=0.01),
     _control("ddpg", base=None, algo="ddpg"),
     _control("ddpg-tau01", base="ddpg", algo="ddpg", tau=0.01),
     _control("ddpg-tau02", base="ddpg", algo="ddpg", tau=0.02),

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 from functools import partial
-from pathlib import Path
 from time import perf_counter
 from typing import Any
 
@@ -13,6 +12,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from nearl.envs import make_batched
+from nearl.envs.lean import stop_clock
 from nearl.envs.mujoco_batch import asset, processors
 from nearl.envs.tasks import TASKS
 
@@ -87,12 +87,10 @@ def _profile(*, on: bool) -> None:
     """Whether MuJoCo reads its clock, as it does unless it is told not to."""
     import mujoco
 
-    from nearl.envs.lean import clock_in
-
     if on:
         mujoco.set_mjcb_time(None)  # the bindings' own
-    elif (clock := clock_in(Path(mujoco.__file__).parent)) is not None:
-        clock.value = None
+    else:
+        stop_clock(mujoco)
 
 
 def rows(result: dict[str, Any]) -> str:

@@ -18,9 +18,14 @@ def lean(mujoco: Any, model: Any) -> Any:
     """The model, changed so that its steps take less time; this process is no longer profiled."""
     if model.ntree == 1:
         model.opt.disableflags |= int(mujoco.mjtDisableBit.mjDSBL_ISLAND)
+    stop_clock(mujoco)
+    return model
+
+
+def stop_clock(mujoco: Any) -> None:
+    """Have MuJoCo make no profile, until ``mujoco.set_mjcb_time(None)`` turns it on again."""
     if (clock := clock_in(Path(mujoco.__file__).parent)) is not None:
         clock.value = None
-    return model
 
 
 @cache

@@ -1,8 +1,10 @@
 """Benchmarks run, in small, in the promised form; what they compare agrees."""
 
 import pytest
+import torch
 
 from nearl.bench import critic, memory, modules, nnac, population, search, simulations, train
+from nearl.bench.population_turns import repeated
 
 
 def test_critic_bench_compares_equal_numbers():
@@ -85,3 +87,13 @@ def test_modules_bench_has_a_row_for_every_number_of_stored_transitions():
     for row in result["runs"]:
         assert min(row["residual_ratio"], row["mix_ratio"], row["us_per_step"]) > 0
     modules.rows(result)
+
+
+def test_what_is_stored_beyond_what_was_trained_is_copies_of_it_in_order(monkeypatch):
+    monkeypatch.setattr(modules, "TRAINED", 103)
+    few = {"refresh_every": 4, "refresh_nodes": 20}
+    result = modules.run(sizes=(1,), stored=(102, 230), steps=4, device="cpu", **few)
+    assert [row["stored"] for row in result["runs"]] == [102, 230]
+    rows = torch.arange(5.0)[None, :, None]
+    assert repeated(rows, 3)[0, :, 0].tolist() == [2, 3, 4]
+    assert repeated(rows, 12)[0, :, 0].tolist() == [3, 4, 0, 1, 2, 3, 4, 0, 1, 2, 3, 4]

@@ -86,7 +86,7 @@ def bench_modules(
     members: Members = "",
     stored: Annotated[
         str,
-        typer.Option(help="Stored transitions; default 30000,100000,300000, on a CPU 400,800."),
+        typer.Option(help="Stored transitions; default 30000 to 1000000, on a CPU 400,800."),
     ] = "",
     json_: Json = False,
 ) -> None:

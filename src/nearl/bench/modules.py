@@ -17,7 +17,8 @@ from nearl.bench.population_turns import (
     timed,
 )
 
-STORED = (30_000, 100_000, 300_000)
+STORED = (30_000, 100_000, 300_000, 1_000_000)
+TRAINED = 100_000  # as many as are in the graphs
 ROUNDS = 4
 
 
@@ -31,8 +32,9 @@ def run(
 ) -> dict[str, Any]:
     """A row per size and number of stored transitions; ``nn`` replaces settings of the modules.
 
-    TD3 trains until so much is stored. From there plain TD3 and TD3 with each module go on, in
-    turns; residual graphs and lists of neighbors are of the latest ``graph_size`` transitions.
+    TD3 trains until so much is stored, or ``TRAINED``: what is stored before that is copies of
+    it. From there plain TD3 and TD3 with each module go on, in turns; residual graphs and lists of
+    neighbors are of the latest ``graph_size`` transitions.
     """
     device = device_for(device)
     gpu = device == "cuda"
@@ -43,7 +45,7 @@ def run(
     runs = []
     for size in sizes:
         way = members("td3", size, first_steps(device), room=room)
-        for moment in moments(way, stored, device):
+        for moment in moments(way, stored, device, trained=TRAINED):
             many = moment.rows.shape[1]
             forms = {"plain": members("td3", size, many, room=room)}
             for form, module in MODULES.items():

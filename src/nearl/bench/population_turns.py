@@ -66,25 +66,41 @@ def first_steps(device: str) -> int:
     return 1_000 if device == "cuda" else 100
 
 
-def moments(of: list[MemberSettings], stored: tuple[int, ...], device: str) -> list[Moment]:
-    """A population that has itself trained, as it is when so many transitions are stored."""
+def moments(
+    of: list[MemberSettings], stored: tuple[int, ...], device: str, *, trained: int | None = None
+) -> list[Moment]:
+    """A population that has itself trained, as it is when so many transitions are stored.
+
+    It trains for ``trained`` steps at most; beyond these, older ones are copies of them.
+    """
+    trained = max(stored) if trained is None else trained
     population = Population(
         ENV,
         of,
-        steps=max(stored) + 1,
+        steps=min(max(stored), trained) + 1,
         device=device,
         eval_episodes=0,
         table=False,
     )
     found = []
     for count in sorted(stored):
-        while population.step < count:
+        while population.step < min(count, trained):
             population._advance()
         population.engine.synchronize()
         learner = population.learner
         networks = {name: getattr(learner, name).flat.clone() for name in NETWORKS}
-        found.append(Moment(learner.memory.data[:, :count].clone(), networks))
+        rows = learner.memory.data[:, : population.step]
+        found.append(Moment(repeated(rows, count), networks))
     return found
+
+
+def repeated(rows: Tensor, count: int) -> Tensor:
+    """``count`` rows ``(P, count, width)``: the latest are ``rows (P, N, width)``, as are those
+    before them.
+    """
+    held = rows.shape[1]
+    places = torch.arange(-count, 0, device=rows.device).remainder(held)  # the last is held - 1
+    return rows[:, places]
 
 
 def prepared(

@@ -69,6 +69,23 @@ def test_arms_of_one_length_are_compared_as_far_as_all_have_come(pair, tmp_path)
     assert found["ends"]["nntd3"]["over td3"]["tasks"]["Pendulum-v1"]["steps"] == 2000
 
 
+@pytest.mark.parametrize(("unit", "zero"), [(1.0, 0.0), (0.01, -7.0)])
+def test_seeds_that_got_nowhere_are_counted_whatever_the_unit(tmp_path, unit, zero):
+    learned = np.array([0.0, 40.0, 80.0, 100.0])
+    late, fell, dead = [0.0, 0.0, 0.0, 11.0], [0.0, 90.0, 5.0, 10.0], [0.0, 0.0, 0.0, 0.0]
+    arms = {"td3": [learned] * 6, "nntd3": [learned, learned, learned, late, fell, dead]}
+    folders = [
+        evaluated(tmp_path / f"{algo}-{seed}", algo, seed, unit * np.array(row) + zero)
+        for algo, rows in arms.items()
+        for seed, row in enumerate(rows)
+    ]
+    text = compare(folders, tmp_path / "out")
+    found = json.loads((tmp_path / "out" / "summary.json").read_text())
+    own = found["ends"]["nntd3"]["over td3"]["tasks"]["Pendulum-v1"]
+    assert own["stuck"] == {"nntd3": [4, 5], "td3": []}
+    assert "| 2 / 0 |" in text.splitlines()[2] and "got nowhere" in text
+
+
 def test_tasks_need_not_have_the_same_arms(pair, tmp_path):
     base, folders = pair
     other = [

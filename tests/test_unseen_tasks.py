@@ -174,7 +174,7 @@ def test_tasks_of_different_lengths_are_summed_up_at_their_own_ends(tmp_path, mo
     assert pendulum["20000"]["ratio"] is None  # of negative areas
     rows = [line.split("|")[1:-1] for line in text.splitlines() if line.startswith("| ")][2:]
     assert [row[0].strip() for row in rows] == [*ends, "all"]
-    assert all(row[-1].strip().startswith("1.00 [") for row in rows)
+    assert all(row[-2].strip().startswith("1.00 [") for row in rows)
     for task in ends:
         assert (tmp_path / f"curves-{task}.png").exists()
 

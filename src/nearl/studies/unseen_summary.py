@@ -41,14 +41,17 @@ def compared(tasks: Mapping[str, Evaluations], arm: Arm) -> dict[str, Any]:
     """An arm beside its base on every task, up to the step that all seeds of both have reached."""
     found: dict[str, Any] = {}
     areas = {}
+    base = str(arm.base)
     for task, of in tasks.items():
-        last = common_step(of, arm.name, str(arm.base))
-        pairs = {kind: pair_of(of, arm.name, str(arm.base), last, kind) for kind in KINDS}
+        last = common_step(of, arm.name, base)
+        pairs = {kind: pair_of(of, arm.name, base, last, kind) for kind in KINDS}
         if pairs["auc"] is None or pairs["return"] is None:
             continue
-        unit = curve_range(of, str(arm.base), last)
+        unit = curve_range(of, base, last)
         areas[task] = pairs["auc"]
-        found[task] = {"steps": last, "seeds": len(pairs["auc"][0]), "range": unit} | {
+        found[task] = {"steps": last, "seeds": len(pairs["auc"][0]), "range": unit}
+        found[task]["stuck"] = {name: stuck(of, name, base, last) for name in (arm.name, base)}
+        found[task] |= {
             name: {
                 "base": iqm(pair[1]),
                 "difference": difference(pair),
@@ -80,10 +83,20 @@ def curve_range(found: Evaluations, arm: str, last: int) -> float:
     return float(curve.max() - curve.min())
 
 
+def stuck(found: Evaluations, arm: str, base: str, last: int) -> list[int]:
+    """Seeds that got nowhere, which an IQM may not show: in the second half of the run none of
+    their evaluations is a tenth of the base's range above the base's first ones.
+    """
+    first = [row[0] for row in until(found, base, last).values()]
+    floor = iqm(np.array(first)) + curve_range(found, base, last) / 10
+    rows = until(found, arm, last)
+    return [seed for seed, row in rows.items() if row[len(row) // 2 :].max() <= floor]
+
+
 def table(summary: Mapping[str, Any]) -> str:
     """A row per task, arm and base, and the probability of improvement over all tasks."""
     head = ["task", "arm", "against", "steps", "seeds", "base's area", "difference"]
-    head += ["area / range", "return / range", "P(better)"]
+    head += ["area / range", "return / range", "P(better)", "stuck"]
     lines = [head, ["---"] * len(head)]
     for arm, bases in summary["ends"].items():
         for over, found in bases.items():
@@ -92,14 +105,17 @@ def table(summary: Mapping[str, Any]) -> str:
                 cells = [task, arm, base, f"{own['steps']:,}", str(own["seeds"])]
                 cells += [f"{own['area']['base']:,.4g}", span(own["area"]["difference"], ",.3g")]
                 cells += [span(own[kind]["over_range"]) for kind in ("area", "return")]
-                lines.append([*cells, chance(own["improvement"])])
-            blank = ["-"] * (len(head) - 4)
-            lines.append(["all", arm, base, *blank, chance(found["all"]["improvement"])])
+                counts = [str(len(seeds)) for seeds in own["stuck"].values()]
+                lines.append([*cells, chance(own["improvement"]), " / ".join(counts)])
+            blank = ["-"] * (len(head) - 5)
+            lines.append(["all", arm, base, *blank, chance(found["all"]["improvement"]), "-"])
     notes = (
         "Areas under the curve and last returns are IQMs over seeds, their differences to the base "
         "come with a 95 % interval. The range is that of the base's own curve, from its lowest to "
         "its highest point: -0.1 is a tenth of it below the base. Better and worse: the interval "
         "does not reach 0. Even does not prove that there is no harm: one as large as the "
-        "interval's lower end is possible."
+        "interval's lower end is possible. Stuck are seeds of the arm / of the base that got "
+        "nowhere, which an IQM may not show: in the second half of the run no evaluation is a "
+        "tenth of the range above the base's first ones."
     )
     return "\n".join([*aligned(lines), "", notes]) + "\n"

@@ -398,6 +398,30 @@ def test_an_update_is_autograds(name):
             assert_same_movement(plain, fused, start, 1e-3)
 
 
+@pytest.mark.parametrize("module", [None, Term, Clipped])
+def test_an_update_that_keeps_actors_out_of_flat_ends_is_autograds(module):
+    opened = [
+        *MIXED[:3],
+        member("nntd3", 3, policy_delay=3, nn={"saturation": 0.1}),
+        member("nnddpg", 4, nn={"saturation": 2.0}),
+    ]
+    plain, fused = learners(opened, module=module)
+    for learner in (plain, fused):
+        learner.actor.flat.mul_(4.0)  # outputs beyond 2
+    start = flats(plain)
+    for i in range(20):
+        row = randn(len(opened), plain.memory.width)
+        for learner in (plain, fused):
+            advance(learner, 30 + i, row)
+        if i in (0, 19):
+            assert_same_movement(plain, fused, start, 1e-3)
+    torch.manual_seed(0)
+    without, _ = learners(resized(opened, nn={}), module=module)
+    without.actor.flat.mul_(4.0)
+    advance(without, 30, randn(len(opened), without.memory.width))
+    assert plain.saturation is not None and without.saturation is None
+
+
 @needs_cuda
 @pytest.mark.parametrize("module", [None, Term])
 @pytest.mark.parametrize(("precision", "share"), [("ieee", 5e-3), ("tf32", 0.2), ("bf16", 0.6)])

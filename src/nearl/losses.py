@@ -9,6 +9,7 @@ import torch
 from torch import Tensor
 
 Scale = Literal["none", "std", "rms"]
+FLAT = 2.0  # an actor's output from which on tanh hardly has a slope: 0.07, and less beyond
 
 
 def scaled_errors(
@@ -74,6 +75,16 @@ def gaussian_log_prob(
     """log N(a; mean, std^2) up to a constant, ``(..., B)``, over the last axis."""
     squares = -0.5 * ((acts - means) / std).square()
     return squares.sum(-1) if reduction == "sum" else squares.mean(-1)
+
+
+def saturation_gradient(outputs: Tensor, unit: Tensor) -> Tensor:
+    """The gradient, by outputs ``(..., B, act)``, of how far they are in the flat ends of tanh.
+
+    That is the mean square of what is beyond ``FLAT``, in units of ``unit (...)``. Where tanh has
+    no slope, no other gradient can bring an actor back.
+    """
+    beyond = (outputs.abs() - FLAT).relu() * outputs.sign()
+    return beyond * (unit[..., None, None] * (2.0 / (outputs.shape[-1] * outputs.shape[-2])))
 
 
 @torch.no_grad()

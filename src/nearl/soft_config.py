@@ -60,6 +60,9 @@ class SoftNNConfig:
     grad_clip: float | None = None  # norm of the actor term's gradient
     tau_nn: float | None = None  # target networks' step, at least, while the weight is on
     reward_scale: float = 1.0  # multiplies every reward, with the module and without
+    # Against actors that are stuck at the bounds of their actions, in units of the mean |Q|: no
+    # memory, and for actors that end in tanh (TD3, DDPG) alone.
+    saturation: float = 0.0
     # the residual form: "s1" of the prototypes
     gate: float = 0.95  # lambda_0: trust in a neighbor at distance 0
     gate_width: float = 1.0  # sigma, of distances divided by the root of the dimension
@@ -94,6 +97,7 @@ class SoftNNConfig:
             ("policy_noise", 0.0, math.inf),
             ("negative_scale", 0.0, math.inf),
             ("reward_scale", 0.0, math.inf),
+            ("saturation", 0.0, math.inf),
             ("gate", 0.0, 1.0),
             ("mix", 0.0, 1.0),
             ("residual_bonus", -math.inf, math.inf),
@@ -129,6 +133,11 @@ class SoftNNConfig:
             len(self.per_episode) != 2 or min(self.per_episode) < 1
         ):
             raise ValueError(f"per_episode is (batches, transitions), got {self.per_episode}")
+        if self.per_episode is not None and self.saturation > 0:
+            raise ValueError(
+                f"saturation={self.saturation:g} does not go with the authors' order of work, "
+                f"got per_episode={self.per_episode}: leave one of them out"
+            )
 
     def _check_metric(self) -> None:
         if isinstance(self.metric, str) and self.metric not in METRICS:
@@ -211,6 +220,11 @@ class SoftNNConfig:
     def uses_mix(self) -> bool:
         """Whether samples are mixed with neighbors."""
         return self.weight > 0 and self.form == "residual" and self.mix > 0
+
+    @property
+    def opens(self) -> bool:
+        """Whether actors are kept out of the flat ends of tanh."""
+        return self.weight > 0 and self.saturation > 0
 
     @classmethod
     def of(cls, given: SoftNNConfig | Mapping[str, Any] | None, **changes: Any) -> SoftNNConfig:

@@ -198,7 +198,7 @@ class SoftNN:
     def inert(self) -> bool:
         """Whether the module leaves every number of the base algorithm as it is."""
         config = self.config
-        used = config.uses_errors or config.uses_graph or config.uses_mix
+        used = config.uses_errors or config.uses_graph or config.uses_mix or config.opens
         return not used and config.reward_scale == 1
 
     @property

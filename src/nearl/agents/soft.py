@@ -20,11 +20,13 @@ from stable_baselines3.common.off_policy_algorithm import OffPolicyAlgorithm
 from stable_baselines3.common.torch_layers import FlattenExtractor
 from stable_baselines3.her.her_replay_buffer import HerReplayBuffer
 from stable_baselines3.td3.policies import Actor as DeterministicActor
+from stable_baselines3.td3.policies import TD3Policy
 from torch import Tensor
 
 from nearl.agents.actor_term import ActorTerm
 from nearl.agents.files import check_model, read_whole, write_whole
 from nearl.agents.neighbor_buffer import NeighborReplayBuffer
+from nearl.agents.saturation import Saturation
 from nearl.agents.targets import target_networks
 from nearl.presets import default_module
 from nearl.soft_config import SoftNNConfig, WeightSchedule
@@ -60,6 +62,11 @@ def refuse(agent: Any, config: SoftNNConfig) -> None:
         raise ValueError(
             f"mix={config.mix:g} takes observations between two others, got integers of "
             f"{obs.dtype}: give the environment real ones, or set mix=0"
+        )
+    if config.opens and not issubclass(agent.policy_class, TD3Policy):
+        raise ValueError(
+            f"saturation={config.saturation:g} is for actors that end in tanh, those of TD3 and "
+            f"DDPG; got {agent.policy_class.__name__}: set saturation=0"
         )
     if agent.n_steps > 1:
         raise ValueError(f"n_steps must be 1 with the NN module, got {agent.n_steps}")
@@ -191,13 +198,17 @@ class SoftUpdate(OffPolicyAlgorithm):
     def _hooked(self) -> Iterator[None]:
         """While the weight is on: tau_nn, and the actor's term before its optimizer steps."""
         tau, self.tau = self.tau, self.soft.tau(self.tau)
-        term = ActorTerm(self) if self.soft.actor_weights[1] > 0 else None
+        hooks: list[ActorTerm | Saturation] = []
+        if self.soft.actor_weights[1] > 0:
+            hooks.append(ActorTerm(self))
+        if self.nn.opens:  # after the term, whose gradient has no part in it
+            hooks.append(Saturation(self))
         try:
             yield
         finally:
             self.tau = tau
-            if term is not None:
-                term.remove()
+            for hook in hooks:
+                hook.remove()
 
     # -- saving ----------------------------------------------------------------------------------
 

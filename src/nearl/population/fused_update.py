@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING
 import torch
 from torch import Tensor
 
+from nearl.losses import saturation_gradient
 from nearl.memory import Transitions
 from nearl.population.aside import Aside
 from nearl.population.fused import Precision, dense
@@ -54,6 +55,8 @@ class FusedUpdate:
             torch.zeros(count, batch, act_dim, device=device) for _ in range(3)
         )
         self._values_back = torch.zeros(critics, batch, device=device)
+        # The actors' outputs before tanh, where they are kept out of its flat ends.
+        self._outputs = None if learner.saturation is None else torch.zeros_like(self._means)
         self.targets = torch.zeros(count, batch, device=device)
         self._obs_dim, self._judges = obs_dim, learner.critic.first_heads()
         # Gradients are zero between parameters for good.
@@ -185,12 +188,17 @@ class FusedUpdate:
         """What the actors do now, which the critics' update does not change."""
         layers, rows, precision = self.learner.actor.fixed, self._due, self.precision
         x = hidden_layers(layers, obs, self._actor, rows=rows, precision=precision)
-        dense(x, layers[-1], self._means, epilogue="tanh", rows=rows, precision=precision)
+        if self._outputs is None:
+            dense(x, layers[-1], self._means, epilogue="tanh", rows=rows, precision=precision)
+        else:
+            dense(x, layers[-1], self._outputs, rows=rows, precision=precision)
+            torch.tanh(self._outputs, out=self._means)
 
     def _update_actors(self, batch: AugmentedBatch, tau: Tensor) -> None:
         """Actors that are due, after what they do is known, and their targets."""
         learner, means = self.learner, self._means
         self._judge(batch.obs)
+        self._open()
         module, other, shares = learner.module, None, None
         if module is None or not module.phase.actor:
             gradients = self._actor_backward(batch.obs, self._actor_gradient)
@@ -206,6 +214,17 @@ class FusedUpdate:
             shares = module.shares(other)
         self._aside.join()
         self._actor_steps.take(gradients, tau, term=other, shares=shares)
+
+    def _open(self) -> None:
+        """Add what keeps the actors out of the flat ends of tanh."""
+        weights = self.learner.saturation
+        if weights is None or self._outputs is None:
+            return
+        errors = self._values_back.view(len(weights), -1, self.learner.batch_size)[:, 0]
+        # The critics' values, of which 2 / B of their errors is left.
+        values = self.targets + errors * (0.5 * self.learner.batch_size)
+        unit = weights * values.abs().mean(-1)
+        self._means_back.add_(saturation_gradient(self._outputs, unit))
 
     def _term_back(self, batch: AugmentedBatch) -> Tensor:
         """What the module's term leaves at the actors' output layers, ``(P, B, act)``."""

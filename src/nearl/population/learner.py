@@ -7,12 +7,14 @@ captured in a CUDA graph; all state is in tensors that are changed in place.
 from __future__ import annotations
 
 from collections.abc import Callable, Hashable, Mapping, Sequence
+from contextlib import nullcontext
 from importlib.util import find_spec
 from typing import TYPE_CHECKING, Any
 
 import torch
 from torch import Tensor
 
+from nearl.losses import saturation_gradient
 from nearl.memory import Transitions
 from nearl.population.adam import StackedAdam
 from nearl.population.draws import Draws
@@ -94,6 +96,9 @@ class Learner:
             mixes=any(member.uses_neighbors and member.nn.uses_mix for member in members),
             drifts=[i for i, m in enumerate(members) if m.noise_type == "ornstein-uhlenbeck"],
         )
+        opening = [m.nn.saturation if m.uses_neighbors else 0.0 for m in members]
+        # (P,), or None where no one has it
+        self.saturation = torch.tensor(opening, device=device) if any(opening) else None
         self.clock = torch.zeros((), dtype=torch.int64, device=device)
         self.returns = NStepReturns.of(members, self.memory, self.clock)
         if fused is None:
@@ -172,9 +177,9 @@ class Learner:
         if self.module is not None:
             self.module.prepare()
         batch = self._augmented(self.sample())
-        self._update_critics(batch, self._targets(batch))
+        values = self._update_critics(batch, self._targets(batch))
         if actor:
-            self._update_actors(batch)
+            self._update_actors(batch, values)
         if self.module is not None:
             self.module.settle()
 
@@ -202,21 +207,32 @@ class Learner:
         values = pessimistic_values(values, settings.twin)  # (P, B)
         return td_targets(batch.reward, batch.terminated, batch.discount, values)
 
-    def _update_critics(self, batch: AugmentedBatch, targets: Tensor) -> None:
+    def _update_critics(self, batch: AugmentedBatch, targets: Tensor) -> Tensor:
+        """Returns the first critics' values ``(P, B)`` from before."""
         values = self._values(self.critic, batch.obs, batch.act, train=True)
         losses = critic_losses(values, targets, self.settings.twin)  # (P,)
         self.critic_adam.step(self.critic.gradients(losses.sum()))
+        return values[:, 0].detach()
 
-    def _update_actors(self, batch: AugmentedBatch) -> None:
-        means = forward(self.actor.layers, batch.obs).tanh()  # (P, B, act)
+    def _update_actors(self, batch: AugmentedBatch, values: Tensor) -> None:
+        outputs = forward(self.actor.layers, batch.obs)  # (P, B, act)
+        means = outputs.tanh()
+        opening: Any = nullcontext()
+        if self.saturation is not None:  # of the base loss alone, not of the module's term
+            more = saturation_gradient(outputs.detach(), self.saturation * values.abs().mean(-1))
+            opening = outputs.register_hook(  # type: ignore[no-untyped-call]
+                lambda gradient: gradient + more
+            )
         pairs = torch.cat([batch.obs, means], -1)
         losses = actor_losses(forward(self._judges, pairs)[..., 0])  # (P,)
         tau = self.settings.tau if self.module is None else self.module.tau(self.settings.tau)
         if self.module is None or not self.module.phase.actor:
-            gradients = self.actor.gradients(losses.sum())
+            with opening:
+                gradients = self.actor.gradients(losses.sum())
         else:
             term = self.module.actor_term(means, batch)  # (P,)
-            base = self.actor.gradients(losses.sum(), retain=True)
+            with opening:
+                base = self.actor.gradients(losses.sum(), retain=True)
             other = self.actor.gradients(term.sum())
             gradients = combined(base, other, self.module.shares(other))
         due = (self.clock - self.learning_starts) % self.settings.delay == 0  # (P,)

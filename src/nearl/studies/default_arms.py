@@ -77,6 +77,9 @@ AUTHORS: dict[str, Any] = {
 # Targets that follow at once, almost, in the first steps of learning, and then as they do.
 EARLY: dict[str, Any] = {"weight": 1.0, "unit": "step", "cutoff": 20_000, "tau_nn": 0.2}
 NO_MEMORY: dict[str, Any] = {"form": "td", "critic_weight": 0.0, "actor_weight": 0.0}
+# Actors kept out of the flat ends of tanh, which takes no memory.
+OPEN: dict[str, Any] = {"saturation": 0.1}
+OPEN_ALONE: dict[str, Any] = NO_MEMORY | OPEN | {"weight": 1.0, "cutoff": None}
 CHANGED: dict[str, dict[str, Any]] = {
     "width03": {"gate_width": 0.3},
     "gate05": {"gate": 0.5},
@@ -104,6 +107,7 @@ CHANGED: dict[str, dict[str, Any]] = {
     "2000-always-ahead-graph5000": DEFAULT | {"graph_size": 5_000},
     "2000-always-ahead-all": DEFAULT | {"graph_size": None},
     "2000-always-ahead-actor": DEFAULT | {"actor_weight": 0.2},
+    "2000-always-ahead-open": DEFAULT | OPEN,
     "2000-always-ahead-early": DEFAULT | EARLY,
     "2000-always-ahead-early5000": DEFAULT | EARLY | {"cutoff": 5_000},
     "2000-always-ahead-early-tau05": DEFAULT | EARLY | {"tau_nn": 0.05},
@@ -156,6 +160,8 @@ SEARCH = (
     _search("early", **(NO_MEMORY | EARLY)),
     _search("early-tau01", **(NO_MEMORY | EARLY), tau=0.01),
     _search("early-tau05-tau01", **(NO_MEMORY | EARLY | {"tau_nn": 0.05}), tau=0.01),
+    _search("open", **OPEN_ALONE),
+    _search("open-tau01", **OPEN_ALONE, tau=0.01),
     _control("ddpg", base=None, algo="ddpg"),
     _control("ddpg-tau01", base="ddpg", algo="ddpg", tau=0.01),
     _control("ddpg-tau02", base="ddpg", algo="ddpg", tau=0.02),
@@ -165,6 +171,9 @@ SEARCH = (
         "ddpg-mix-2000", base="ddpg", algo="nnddpg", gate=0.0, mix=1.0, refresh_nodes=2_000
     ),  # the preset `default`
     _search("ddpg-mix-tau01", base="ddpg", algo="nnddpg", gate=0.0, mix=1.0, tau=0.01),
+    _search("ddpg-mix-tau01-open", base="ddpg", algo="nnddpg", gate=0.0, mix=1.0, tau=0.01, **OPEN),
+    _search("ddpg-open", base="ddpg", algo="nnddpg", **OPEN_ALONE),
+    _search("ddpg-open-tau01", base="ddpg", algo="nnddpg", **OPEN_ALONE, tau=0.01),
 )
 
 REPORT = tuple(

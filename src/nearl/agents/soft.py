@@ -196,7 +196,10 @@ class SoftUpdate(OffPolicyAlgorithm):
 
     @contextmanager
     def _hooked(self) -> Iterator[None]:
-        """While the weight is on: tau_nn, and the actor's term before its optimizer steps."""
+        """While the weight is on: tau_nn, and the actor's term before its optimizer steps.
+
+        What keeps actors out of the flat ends of tanh stays whatever becomes of the weight.
+        """
         tau, self.tau = self.tau, self.soft.tau(self.tau)
         hooks: list[ActorTerm | Saturation] = []
         if self.soft.actor_weights[1] > 0:

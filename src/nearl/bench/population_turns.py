@@ -95,7 +95,7 @@ def moments(
 
 
 def repeated(rows: Tensor, count: int) -> Tensor:
-    """``rows (P, N, width)`` again and again, ``(P, count, width)`` in all; they end with the last."""
+    """``rows (P, N, width)`` again and again, ``(P, count, width)``, up to their last."""
     held = rows.shape[1]
     places = torch.arange(-count, 0, device=rows.device).remainder(held)  # the last is held - 1
     return rows[:, places]

@@ -1,5 +1,7 @@
 """NNTD3, NNDDPG, NNSAC and accelerate: SB3's agents, with the module and without."""
 
+from dataclasses import replace
+
 import gymnasium as gym
 import numpy as np
 import pytest
@@ -521,3 +523,8 @@ def test_without_settings_an_agent_has_the_module_of_its_preset():
     given = nearl.accelerate(DDPG("MlpPolicy", "Pendulum-v1"), lipschitz=2.0)
     assert given.nn == NNDDPG("MlpPolicy", "Pendulum-v1", nn={"lipschitz": 2.0}).nn
     assert given.nn == SoftNNConfig(lipschitz=2.0)
+    # Unless the preset is named: then they are changes to that.
+    changed = nearl.accelerate(DDPG("MlpPolicy", "Pendulum-v1"), "default", saturation=0.1)
+    assert changed.nn == replace(mixing, saturation=0.1) != mixing
+    with pytest.raises(ValueError, match="'paper'; other presets"):
+        nearl.accelerate(DDPG("MlpPolicy", "Pendulum-v1"), "paper")

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from functools import cache
-from typing import Any
+from typing import Any, Literal
 
 from stable_baselines3 import DDPG, SAC, TD3
 from stable_baselines3.common.buffers import ReplayBuffer
@@ -35,12 +35,15 @@ def accelerated(kind: type[OffPolicyAlgorithm]) -> type[SoftUpdate]:
 
 
 def accelerate(
-    model: OffPolicyAlgorithm, nn: SoftNNConfig | Mapping[str, Any] | None = None, **settings: Any
+    model: OffPolicyAlgorithm,
+    nn: SoftNNConfig | Mapping[str, Any] | Literal["default"] | None = None,
+    **settings: Any,
 ) -> SoftUpdate:
     """An agent that goes on from ``model`` with the soft nearest-neighbor update.
 
-    ``settings`` are fields of ``SoftNNConfig`` and replace those of ``nn``; without any, the module
-    is that of the algorithm's preset ``default``. Networks, optimizers, environment and stored
+    ``settings`` are fields of ``SoftNNConfig`` and replace those of ``nn``. Without either, or with
+    ``nn="default"``, the module is that of the algorithm's preset ``default``; settings alone are
+    changes to ``SoftNNConfig()``. Networks, optimizers, environment and stored
     transitions are shared with ``model``, not copied: train one of them. The weight's schedule
     starts now, also for an agent that has been trained already.
     """
@@ -53,8 +56,14 @@ def accelerate(
             f"got {type(model).__name__}"
         )
     kind = accelerated(type(model))
-    given = nn is not None or settings
-    config = SoftNNConfig.of(nn, **settings) if given else default_module(kind)
+    if isinstance(nn, str) and nn != "default":
+        raise ValueError(
+            f"nn must be 'default', settings or a SoftNNConfig, got {nn!r}; other presets: "
+            "nearl.preset(...)"
+        )
+    if isinstance(nn, str) or (nn is None and not settings):
+        nn = default_module(kind)
+    config = SoftNNConfig.of(nn, **settings)
     refuse(model, config)
     if not hasattr(networks[0], "mu"):
         raise TypeError(f"the actor of {type(model).__name__} has no mean action 'mu'")

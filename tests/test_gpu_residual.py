@@ -12,6 +12,7 @@ from test_population_residual import (
     KERNEL,
     LEARNED,
     ON,
+    THINNED,
     Both,
     compare_columns,
 )
@@ -57,7 +58,7 @@ def test_the_kernels_find_the_canonical_k_nearest(members, queries, capacity, st
         torch.testing.assert_close(distances[p].cpu(), right.distances, rtol=1e-6, atol=0)
 
 
-@pytest.mark.parametrize("configs", [CONFIGS, LEARNED, CHECKED])
+@pytest.mark.parametrize("configs", [CONFIGS, LEARNED, CHECKED, THINNED])
 @pytest.mark.parametrize("capacity", [80, 400])
 def test_every_graph_is_the_one_of_its_member_alone(capacity, configs):
     both = Both(configs, capacity=capacity, device="cuda")

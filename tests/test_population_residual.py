@@ -49,6 +49,12 @@ CHECKED = [  # residuals about their mean, predicted ahead of visits: a group ea
     {**KERNEL, "residual_center": "falling", "self_check": "ahead", "refresh_nodes": 30},
     {"residual_center": "rewards", "self_check": True, "reward_scale": 0.1},
 ]
+THINNED = [  # of which every second, fourth, ... can be a neighbor: a group each
+    {"graph_sample": 30, "self_check": True},
+    {"graph_sample": 12, "graph_size": 50, "refresh_nodes": 30, "self_check": "ahead"},
+    {**KERNEL, "graph_sample": 16, "anchor": "live", "refresh_nodes": 30, "self_check": True},
+    {"graph_sample": 20, "metric": "whitened", "self_check": "ahead"},
+]
 
 
 class Body(Module):
@@ -185,7 +191,7 @@ def compare_columns(both):
             assert skill == pytest.approx(alone, abs=1e-4)
 
 
-@pytest.mark.parametrize("configs", [CONFIGS, LEARNED, CHECKED])
+@pytest.mark.parametrize("configs", [CONFIGS, LEARNED, CHECKED, THINNED])
 @pytest.mark.parametrize("capacity", [80, 400])  # the rings go round, or not
 def test_every_graph_is_the_one_of_its_member_alone(capacity, configs):
     both = Both(configs, capacity=capacity)
@@ -207,7 +213,7 @@ def test_every_way_to_search_finds_the_same_neighbors(k):
     neighbors.extend(obs, act, 40, 90)  # the window goes round
     queries = neighbors.embed(obs[::2, :30], act[::2, :30])
     far, near = residual_search.nearest(neighbors, queries, k)
-    answer, _ = residual_search._by_torch(neighbors, k)
+    answer, _ = residual_search._by_torch(neighbors.keys, neighbors.count, k)
     assert torch.equal(answer(queries)[1], near) and torch.equal(answer(queries)[0], far)
     for p, own in enumerate((0, 2, 4)):
         pairs = torch.cat([obs[own, 40:], act[own, 40:]], -1)
@@ -252,6 +258,7 @@ MIXED = [
     member("nntd3", 5, nn=ON | ERRORS | {"actor_weight": 0.5, "tau_nn": 0.1}),
     member("nntd3", 6, nn=ON | KERNEL | {"metric": "whitened", "graph_size": 90}),
     member("nnddpg", 7, nn=ON | {"metric": "critic", "self_check": True, "tau_nn": 0.1}),
+    member("nntd3", 8, nn=ON | {"graph_sample": 50, "self_check": "ahead", "refresh_nodes": 70}),
 ]
 
 

@@ -152,6 +152,8 @@ def test_normalized_environments_have_the_graph_in_their_units():
         {"graph_size": 90, "refresh_nodes": 70},
         {"metric": "whitened"},
         {"metric": "critic", "graph_size": 90},
+        {"graph_sample": 40, "refresh_nodes": 70},
+        {"metric": "critic", "graph_size": 120, "graph_sample": 40},
     ],
 )
 def test_a_run_that_is_cut_goes_on_to_the_same_bits(algo, changes, tmp_path):

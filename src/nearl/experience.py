@@ -132,14 +132,19 @@ class Experience:
         if self._indexed < memory.total:
             if self.on_host:
                 begin = max(self._indexed, memory.total - memory.capacity)
-                rows = np.arange(begin, memory.total) % memory.capacity
-                host_keys = self.embed(memory.array("obs")[rows], memory.array("act")[rows])
-                self.source.keep(rows, host_keys)
-                self.index.add(rows, host_keys)
+                numbers = np.arange(begin, memory.total)
+                rows = numbers % memory.capacity
+                self._add(numbers, self.embed(memory.array("obs")[rows], memory.array("act")[rows]))
             else:
                 slots = self._slots(self._indexed, memory.total)
                 self.index.add(slots, self.keys(self._all(slots)))
             self._indexed = memory.total
+
+    def _add(self, numbers: NDArray[np.int64], keys: NDArray[np.float32]) -> None:
+        """Take in the keys of transitions with these numbers."""
+        slots = numbers % self.memory.capacity
+        self.source.keep(slots, keys)
+        self.index.add(slots, keys)
 
     def rekey(self) -> None:
         """Forget all keys, because the metric has changed; the next ``sync`` makes them anew."""
@@ -204,7 +209,8 @@ class Experience:
     def state_dict(self) -> dict[str, Any]:
         metric, keys = self.metric, None
         if self._saves_keys:
-            keys = {"until": self._indexed, "rows": self.source.take(self._keyed(self._indexed))}
+            slots = self._keyed(self._indexed) % self.memory.capacity
+            keys = {"until": self._indexed, "rows": self.source.take(slots)}
         return {
             "memory": self.memory.state_dict(),
             "kind": self.kind,
@@ -224,9 +230,7 @@ class Experience:
         self.rekey()
         if same and self._saves_keys:
             until, rows = state["keys"]["until"], state["keys"]["rows"]
-            slots = self._keyed(until)
-            self.source.keep(slots, rows)
-            self.index.add(slots, rows)
+            self._add(self._keyed(until), rows)
             self._indexed = max(self._indexed, until)
 
     @property
@@ -239,6 +243,6 @@ class Experience:
         return self.on_host and isinstance(self.metric, SAVED)
 
     def _keyed(self, until: int) -> NDArray[np.int64]:
-        """Slots of the transitions that can be found, up to number ``until``."""
+        """Numbers of the latest transitions that have keys, of those up to ``until``."""
         first = max(0, self.memory.total - self.window)
-        return np.arange(first, max(first, until)) % self.memory.capacity
+        return np.arange(first, max(first, until))

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from copy import deepcopy
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 import torch
@@ -13,6 +13,7 @@ from nearl.experience import Experience
 from nearl.memory import TransitionMemory
 from nearl.recent import RecentExperience
 from nearl.soft_config import SoftNNConfig
+from nearl.thinned import ThinnedExperience
 
 if TYPE_CHECKING:
     from nearl.residual_graph import Targets
@@ -21,7 +22,10 @@ if TYPE_CHECKING:
 def in_the_graph(
     experience: Experience, config: SoftNNConfig, targets: Targets | None
 ) -> Experience:
-    """Where neighbors are found: the latest ``graph_size`` transitions, by the metric asked for."""
+    """Where neighbors are found: the latest ``graph_size`` transitions, by the metric asked for.
+
+    With a ``graph_sample``, some of these.
+    """
     memory, metric = experience.memory, experience.metric
     if not experience.on_host:
         raise ValueError(
@@ -31,11 +35,14 @@ def in_the_graph(
     window = min(config.graph_size or memory.capacity, memory.capacity)
     if config.metric == "critic":
         metric = critic_features(memory, targets)
-    elif window < memory.capacity:
+    elif window < memory.capacity or config.graph_sample is not None:
         metric = deepcopy(metric)
     else:
         return experience
-    return RecentExperience(memory, metric, window=window, index=config.index)
+    options: dict[str, Any] = {"window": window, "index": config.index}
+    if config.graph_sample is not None:
+        return ThinnedExperience(memory, metric, sample=config.graph_sample, **options)
+    return RecentExperience(memory, metric, **options)
 
 
 def keep_up(experience: Experience) -> None:

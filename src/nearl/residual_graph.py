@@ -3,8 +3,9 @@
 A refresh visits every transition stored since the last one and, of the others, those visited
 longest ago, ``refresh_nodes`` in all. A visit asks the target networks for V and Q and finds the
 neighbors: the nearest to (s', policy(s')) of all transitions that are in the graph at that time,
-exactly. Then sweeps over the whole graph make E. The graph holds the latest ``graph_size``
-transitions; all others, and those newer than the last refresh, have a gate of 0.
+exactly; with a ``graph_sample``, of every second, fourth, ... of them (``nearl.thinned``). Then
+sweeps over the whole graph make E. The graph holds the latest ``graph_size`` transitions; all
+others, and those newer than the last refresh, have a gate of 0.
 """
 
 from __future__ import annotations
@@ -19,7 +20,7 @@ from numpy.typing import NDArray
 from torch import Tensor, nn
 
 from nearl.augmented import AugmentedBatch
-from nearl.certified import CertifiedNeighbors, host
+from nearl.certified import LAG, CertifiedNeighbors, host
 from nearl.experience import Experience
 from nearl.graph_keys import in_the_graph, keep_up
 from nearl.policy_keys import Policy
@@ -38,6 +39,7 @@ from nearl.residual import (
 from nearl.residual_skill import ResidualSkill, probes
 from nearl.ring_numbers import numbers_at
 from nearl.soft_config import SoftNNConfig
+from nearl.thinned import ThinnedExperience
 
 Ints = NDArray[np.int64]
 CHUNK = 2048  # rows that go through the networks together
@@ -75,7 +77,9 @@ class ResidualGraph:
         self.k = config.residual_neighbors
         # Lists of several are hardly ever proven right after a refresh: search what is asked.
         spare = SPARE if self.k == 1 else 0
-        self._certified = CertifiedNeighbors(experience, k=self.k, spare=spare)
+        # Lists of what is thinned are not kept up with: each is searched for after new transitions.
+        lag = 0 if isinstance(experience, ThinnedExperience) else LAG
+        self._certified = CertifiedNeighbors(experience, k=self.k, spare=spare, lag=lag)
         rows = self.memory.capacity  # touched, and so in memory, only when filled
         floats = np.float32
         self._visited = np.zeros(rows, np.int64)  # the memory's total at the last visit; 0: none

@@ -59,7 +59,7 @@ class ResidualSkill:
     def predict(self, slots: Slots, chosen: Slots, own: Tensor) -> Tensor:
         """What the residuals ``own (n,)`` of all ``slots`` say of those at places ``chosen``."""
         config, k, memory = self.config, self.config.residual_neighbors, self.experience.memory
-        if len(slots) <= k:
+        if len(self.experience.index) <= k:
             return torch.zeros(len(chosen))
         probed = slots[chosen]
         keys = self.experience.embed(memory.array("obs")[probed], memory.array("act")[probed])

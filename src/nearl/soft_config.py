@@ -76,6 +76,7 @@ class SoftNNConfig:
     refresh_every: int = 250  # steps or updates between refreshes of the graph
     refresh_nodes: int | None = 5_000  # visited in a refresh at most, new ones aside; None: all
     graph_size: int | None = 100_000  # the latest transitions that are in the graph; None: all
+    graph_sample: int | None = None  # of these, how many can be neighbors at most; None: all
     # What residuals are less of their mean in the graph: nothing, what is negative, that and what
     # is above the mean reward, or all.
     residual_center: Literal["never", "falling", "rewards", "always"] = "never"
@@ -160,7 +161,7 @@ class SoftNNConfig:
             self._within("gate_background", 0.0, math.inf)
         for name in ("sweeps", "residual_neighbors", "refresh_every", "mix_neighbors"):
             self._count(name)
-        for name in ("gate_until", "refresh_nodes", "graph_size"):
+        for name in ("gate_until", "refresh_nodes", "graph_size", "graph_sample"):
             if getattr(self, name) is not None:
                 self._count(name)
         if self.self_check not in (True, False, "ahead"):
@@ -169,6 +170,12 @@ class SoftNNConfig:
             raise ValueError(
                 f"a graph of {self.graph_size} transitions cannot give {self.residual_neighbors} "
                 "neighbors: raise graph_size or lower residual_neighbors"
+            )
+        least = 2 * (self.residual_neighbors + 2)  # half a sample, at least, can be found
+        if self.graph_sample is not None and self.graph_sample < least:
+            raise ValueError(
+                f"a sample of {self.graph_sample} transitions is too small for neighbors of "
+                f"others: graph_sample must be at least {least}"
             )
         if self.form == "residual" and self.per_episode is not None:
             raise ValueError(
@@ -189,6 +196,11 @@ class SoftNNConfig:
             raise ValueError(
                 f"a graph of {self.graph_size} transitions cannot give each of them "
                 f"{self.mix_neighbors} others: raise graph_size or lower mix_neighbors"
+            )
+        if self.graph_sample is not None:
+            raise ValueError(
+                f"graph_sample={self.graph_sample} is the residual graph's, and mix={self.mix:g} "
+                "finds others among all: leave one of them out"
             )
 
     def _count(self, name: str) -> None:

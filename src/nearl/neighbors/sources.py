@@ -37,5 +37,5 @@ class StoredKeys:
 
     def put(self, slots: Slots, keys: Floats) -> None:
         """Store or overwrite."""
-        self.rows = grown(self.rows, int(slots.max()) + 1, 0)
+        self.rows = grown(self.rows, int(slots.max(initial=-1)) + 1, 0)
         self.rows[slots] = keys

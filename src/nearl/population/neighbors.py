@@ -6,6 +6,7 @@ from collections.abc import Callable, Mapping, Sequence
 from importlib.util import find_spec
 from typing import Any
 
+import numpy as np
 import torch
 from torch import Tensor
 
@@ -15,6 +16,7 @@ from nearl.neighbors import Neighbors
 from nearl.neighbors.rows import nearest_rows
 from nearl.neighbors.torch_brute import _all_squared
 from nearl.population.sorted_keys import SortedKeys
+from nearl.thinned import stride_of, thinned
 
 Search = Callable[..., tuple[Tensor, Tensor]]
 ROOM = 2**20  # keys made together
@@ -65,6 +67,7 @@ class PopulationNeighbors:
         self.count = torch.zeros(1, dtype=torch.int64, device=self.device)  # keys per member
         self.total = torch.zeros(1, dtype=torch.int64, device=self.device)  # ever written
         self.sorted: SortedKeys | None = None
+        self.among: Tensor | None = None  # slots of those that ``residual_search`` finds, ascending
         self._observed, self._next_check = 0, FIRST_CHECK
         self._search = best_search(self.device)
 
@@ -115,6 +118,16 @@ class PopulationNeighbors:
         """Sort the first ``total`` keys, if they are kept sorted and enough of them are new."""
         if self.sorted is not None and self.sorted.due(total):
             self.sorted.sort(total)
+
+    def thin(self, total: int, sample: int | None) -> None:
+        """Let ``residual_search`` find those that a ``ThinnedExperience`` would."""
+        first = max(0, total - self.window)
+        stride = stride_of(total - first, sample)
+        if stride == 1:
+            self.among = None
+        else:
+            slots = np.sort(thinned(first, total, stride) % self.window)
+            self.among = torch.from_numpy(slots).to(self.device)
 
     def due(self, total: int) -> bool:
         """Whether ``rescale`` has something to look at once ``total`` transitions are written."""

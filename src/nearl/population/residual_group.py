@@ -49,6 +49,7 @@ class ResidualGroup(Refreshed):
         self.skill = PopulationSkill(
             self.neighbors, seeds, self.k, settings.width, settings.background
         )
+        self.sample = configs[0].graph_sample
 
     # -- in a CUDA graph -------------------------------------------------------------------------
 
@@ -80,6 +81,7 @@ class ResidualGroup(Refreshed):
     def refresh(self, total: int) -> None:
         """Bring the graphs up to date with ``total`` stored transitions."""
         self.keys.catch_up(total)
+        self.neighbors.thin(total, self.sample)
         refresh(self, total)
         self.finish(total)
 

@@ -21,21 +21,33 @@ def nearest(neighbors: PopulationNeighbors, queries: Tensor, k: int) -> Neighbor
     """Distances and slots ``(P, n, k)`` of the keys nearest to ``queries (P, n, W)``.
 
     Exact by the definition of ``neighbors.base``; ties go to the lowest slot. At least k keys
-    are stored.
+    can be found: all, or those ``among`` which neighbors are.
     """
-    if neighbors.device.type == "cpu":
-        return nearest_rows(queries, neighbors.keys, int(neighbors.count), k)
-    if neighbors.device.type == "cuda" and find_spec("triton") is not None:
-        answer, some = _by_kernels(neighbors, k)
+    among = neighbors.among
+    keys, count = neighbors.keys, neighbors.count
+    if among is not None:
+        keys, count = keys[:, among], torch.full_like(count, len(among))
+    far, near = _nearest(queries, keys, count, k)
+    return Neighbors(far, near if among is None else among[near])
+
+
+def _nearest(queries: Tensor, keys: Tensor, count: Tensor, k: int) -> tuple[Tensor, Tensor]:
+    """The same of the first ``count`` of ``keys (P, N, W)``."""
+    if keys.device.type == "cpu":
+        found = nearest_rows(queries, keys, int(count), k)
+        assert isinstance(found.distances, Tensor) and isinstance(found.slots, Tensor)
+        return found.distances, found.slots
+    if keys.device.type == "cuda" and find_spec("triton") is not None:
+        answer, some = _by_kernels(keys, count, k)
     else:
-        answer, some = _by_torch(neighbors, k)
+        answer, some = _by_torch(keys, count, k)
     members, wanted, _ = queries.shape
     distances = torch.empty(members, wanted, k, device=queries.device)
     slots = torch.empty(members, wanted, k, dtype=torch.int64, device=queries.device)
     for begin in range(0, wanted, some):
         part = slice(begin, begin + some)
         distances[:, part], slots[:, part] = answer(queries[:, part].contiguous())
-    return Neighbors(distances, slots)
+    return distances, slots
 
 
 def nearest_others(neighbors: PopulationNeighbors, at: Tensor, k: int) -> Neighbors:
@@ -52,26 +64,26 @@ def nearest_others(neighbors: PopulationNeighbors, at: Tensor, k: int) -> Neighb
     return Neighbors(far.gather(-1, others), near.gather(-1, others))
 
 
-def _by_kernels(neighbors: PopulationNeighbors, k: int) -> tuple[Answer, int]:
+def _by_kernels(keys: Tensor, count: Tensor, k: int) -> tuple[Answer, int]:
     from nearl.neighbors.triton_floors import TILE
     from nearl.neighbors.triton_search import search_triton
     from nearl.neighbors.triton_several import several_triton
 
-    tiles = -(-neighbors.window // TILE)
+    tiles = -(-keys.shape[1] // TILE)
 
     def answer(queries: Tensor) -> tuple[Tensor, Tensor]:
         if k > 1:
-            return several_triton(queries, neighbors.keys, neighbors.count, k)
-        distances, slots = search_triton(queries, neighbors.keys, neighbors.count)
+            return several_triton(queries, keys, count, k)
+        distances, slots = search_triton(queries, keys, count)
         return distances[..., None], slots[..., None]
 
-    return answer, max(64, FLOORS // (tiles * neighbors.members) // 64 * 64)
+    return answer, max(64, FLOORS // (tiles * len(keys)) // 64 * 64)
 
 
-def _by_torch(neighbors: PopulationNeighbors, k: int) -> tuple[Answer, int]:
-    members, stored = neighbors.members, int(neighbors.count)
-    index = TorchBruteForce(neighbors.width, device=neighbors.device, population=members)
-    index.add(torch.arange(stored), neighbors.keys[:, :stored])
+def _by_torch(keys: Tensor, count: Tensor, k: int) -> tuple[Answer, int]:
+    members, stored = len(keys), int(count)
+    index = TorchBruteForce(keys.shape[2], device=keys.device, population=members)
+    index.add(torch.arange(stored), keys[:, :stored])
 
     def answer(queries: Tensor) -> tuple[Tensor, Tensor]:
         found = index.query(queries, k)

@@ -15,7 +15,8 @@ from nearl.soft_config import SoftNNConfig
 
 def group_key(config: SoftNNConfig) -> tuple[Any, ...]:
     """What members must have in common to be refreshed together; all else is per member."""
-    shapes = (config.residual_neighbors, config.graph_size, config.gate_background is None)
+    sizes = (config.residual_neighbors, config.graph_size, config.graph_sample)
+    shapes = (*sizes, config.gate_background is None)
     keys = config.metric if config.metric in ("whitened", "critic") else "axes"
     mixing = config.mix_neighbors if config.uses_mix else None
     ahead = config.self_check == "ahead"

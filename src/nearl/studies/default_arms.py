@@ -57,6 +57,8 @@ BEST: dict[str, Any] = LIVE | {"tau": 0.01}
 SAFE: dict[str, Any] = {"residual_center": "falling", "self_check": "ahead"}
 BOUNDED: dict[str, Any] = {"residual_center": "rewards"}
 DEFAULT: dict[str, Any] = {"refresh_nodes": 2_000} | SAFE | {"residual_center": "always"}
+# All that is stored is corrected, by neighbors that are found among some of it.
+SAMPLED: dict[str, Any] = {"graph_size": None, "graph_sample": 20_000}
 # The module as the authors' code has it (preset `authors`), an update and its errors per step.
 AUTHORS: dict[str, Any] = {
     "form": "td",
@@ -106,6 +108,8 @@ CHANGED: dict[str, dict[str, Any]] = {
     "2000-always-ahead": DEFAULT,  # the preset `default`
     "2000-always-ahead-graph5000": DEFAULT | {"graph_size": 5_000},
     "2000-always-ahead-all": DEFAULT | {"graph_size": None},
+    "2000-always-ahead-sample": DEFAULT | SAMPLED,
+    "2000-always-ahead-sample5000": DEFAULT | SAMPLED | {"graph_sample": 5_000},
     "2000-always-ahead-actor": DEFAULT | {"actor_weight": 0.2},
     "2000-always-ahead-open": DEFAULT | OPEN,
     "2000-always-ahead-early": DEFAULT | EARLY,

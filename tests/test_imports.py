@@ -29,7 +29,7 @@ LAYERS = [  # a module imports only from its own layer or an earlier one
         "whitened",
         "ucrl",
     },
-    {"experience", "lipschitz", "certified", "recent"},
+    {"experience", "lipschitz", "certified", "recent", "thinned"},
     {"critic", "graph", "policy_keys", "soft_config", "soft_update", "theory", "versioned"}
     | {"graph_keys", "partners", "residual_graph", "residual_skill", "soft_parts"},
     {"presets", "envs", "siamese", "data"},

@@ -142,9 +142,13 @@ class Experience:
 
     def _add(self, numbers: NDArray[np.int64], keys: NDArray[np.float32]) -> None:
         """Take in the keys of transitions with these numbers."""
-        slots = numbers % self.memory.capacity
+        slots, some = numbers % self.memory.capacity, self._findable(numbers)
         self.source.keep(slots, keys)
-        self.index.add(slots, keys)
+        self.index.add(slots[some], keys[some])
+
+    def _findable(self, numbers: NDArray[np.int64]) -> slice | NDArray[np.bool_]:
+        """Which of these transitions belong into the index: all."""
+        return slice(None)
 
     def rekey(self) -> None:
         """Forget all keys, because the metric has changed; the next ``sync`` makes them anew."""

@@ -68,8 +68,7 @@ class ThinnedExperience(RecentExperience):
         super().rekey()
         self._stride = self.stride
 
-    def _add(self, numbers: Ints, keys: NDArray[np.float32]) -> None:
-        found = (numbers % self.stride == 0) & (numbers >= self.memory.total - self.window)
-        slots = numbers % self.memory.capacity
-        self.source.keep(slots, keys)
-        self.index.add(slots[found], keys[found])
+    def _findable(self, numbers: Ints) -> NDArray[np.bool_]:
+        recent = numbers >= self.memory.total - self.window
+        found: NDArray[np.bool_] = recent & (numbers % self.stride == 0)
+        return found

@@ -1,8 +1,10 @@
 """The MuJoCo study: its arms as data, its statistics by hand, and runs that are cut and go on."""
 
+import itertools
 import json
 import sys
 from dataclasses import replace
+from types import SimpleNamespace
 
 import numpy as np
 import pytest
@@ -265,8 +267,11 @@ OPTIONS = {"device": "cpu", "threads": 1, "table": False}
 
 def test_a_run_cut_in_pieces_equals_the_whole(tmp_path, cell, monkeypatch):
     assert population_runs.run(tmp_path / "a", [cell], results=tmp_path / "whole", **OPTIONS)
-    told, cut = [], tmp_path / "cut"
-    for minutes in (1e-9, 0.02, None):  # the first is over after a step
+    told, cut, steps = [], tmp_path / "cut", itertools.count()
+    every_step = SimpleNamespace(monotonic=lambda: float(next(steps)))  # takes a second
+    monkeypatch.setattr("nearl.population.trainer.time", every_step)
+    monkeypatch.setattr(population_runs, "time", SimpleNamespace(monotonic=lambda: 0.0))
+    for minutes in (1e-9, 2.5, None):  # a step, 150 steps, and the rest
         over = population_runs.run(
             tmp_path / "b",
             [cell],
@@ -278,7 +283,9 @@ def test_a_run_cut_in_pieces_equals_the_whole(tmp_path, cell, monkeypatch):
         if minutes == 1e-9:
             text = population_runs.status(tmp_path / "b", [cell], results=cut)[0][1]
             assert text == "evaluated to step 0 of 260"
-    assert over and "at step 1, to be continued" in told and told[-1] == "finished"
+    assert over and told[-1] == "finished"
+    cuts = [text for text in told if "continued" in text]
+    assert cuts == ["at step 1, to be continued", "at step 151, to be continued"]
     name = f"{cell.file}.csv"
     assert (cut / name).read_bytes() == (tmp_path / "whole" / name).read_bytes()
     found = read(cut / name)

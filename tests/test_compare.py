@@ -1,6 +1,7 @@
 """`nearl compare`: arms of trained runs beside each other."""
 
 import json
+from itertools import product
 
 import numpy as np
 import pytest
@@ -8,6 +9,7 @@ from typer.testing import CliRunner
 
 from nearl.cli import app
 from nearl.population import Population, settings_from_preset
+from nearl.population.folder import PopulationSettings, write_settings
 from nearl.runs import Run, RunSettings
 from nearl.studies.compare import compare, tasks_of, trained
 from nearl.studies.ratios import difference
@@ -113,8 +115,7 @@ def test_settings_make_arms_of_their_own(tmp_path):
         for tau in (0.005, 0.01)
         for s in range(5)
     ]
-    agents = [agent for folder in folders for agent in trained(folder)]
-    (found,) = tasks_of(agents).values()
+    (found,) = tasks_of(trained(folders)).values()
     assert found.of("td3 tau=0.01")[0] == (0, 1, 2, 3, 4)
     with pytest.raises(
         ValueError, match="nothing to compare: the only arms are td3 tau=0.005, td3"
@@ -156,3 +157,74 @@ def test_a_population_is_compared_from_the_command_line(tmp_path):
     found = json.loads((out / "compare" / "summary.json").read_text())
     own = found["ends"]["nntd3"]["over td3"]["tasks"]["Pendulum-v1"]
     assert own["seeds"] == 2 and 100 <= own["steps"] <= 300
+
+
+def population(folder, rows, *, algos=("td3", "nntd3"), seeds=(0, 1), preset="default", **changes):
+    """A folder as `nearl population` leaves it; ``rows`` has a return by algorithm and setting."""
+    each = [dict(zip(changes, values, strict=True)) for values in product(*changes.values())]
+    members = [
+        settings_from_preset(algo, preset, "Pendulum-v1", seed, TINY | given)
+        for algo in algos
+        for given in each
+        for seed in seeds
+    ]
+    write_settings(folder, PopulationSettings("Pendulum-v1", tuple(members), 100, 100, 1))
+    lines = [f"{i},{m.algo},{m.seed},100,{rows(m)},0" for i, m in enumerate(members)]
+    header = "member,algo,seed,step,mean_return,std_return"
+    (folder / "eval.csv").write_text("\n".join([header, *lines]) + "\n")
+    return folder
+
+
+def ends(folders, out, **options):
+    compare(folders, out, **options)
+    return json.loads((out / "summary.json").read_text())["ends"]
+
+
+def test_populations_with_other_settings_are_other_arms(tmp_path):
+    """And each is compared with the one that differs in its module alone."""
+
+    def level(member):
+        return 1000 * member.learning_rate + member.algo.startswith("nn")
+
+    folders = [
+        population(tmp_path / "a", level, learning_rate=[0.001]),
+        population(tmp_path / "b", level, learning_rate=[0.1]),
+    ]
+    both = population(tmp_path / "both", level, learning_rate=[0.1, 0.001])
+    for given in (folders, [both]):
+        found = ends(given, tmp_path / "out")
+        assert set(found) == {f"nntd3 learning_rate={rate}" for rate in (0.001, 0.1)}
+        for rate in (0.001, 0.1):
+            ((over, own),) = found[f"nntd3 learning_rate={rate}"].items()
+            assert over == f"over td3 learning_rate={rate}"
+            assert own["tasks"]["Pendulum-v1"]["area"]["difference"]["value"] == pytest.approx(1.0)
+    more = population(tmp_path / "c", level, learning_rate=[0.1], seeds=(2, 3))  # the same arm
+    found = ends([*folders, more], tmp_path / "out")["nntd3 learning_rate=0.1"]
+    assert found["over td3 learning_rate=0.1"]["tasks"]["Pendulum-v1"]["seeds"] == 4
+    alone = population(tmp_path / "alone", level, algos=("nntd3",), learning_rate=[0.01])
+    with pytest.raises(ValueError, match=r"no arm differs from nntd3 learning_rate=0\.01 in its m"):
+        compare([both, alone], tmp_path / "out")
+
+
+def test_presets_of_populations_are_called_by_their_folders(tmp_path):
+    folders = [
+        population(tmp_path / name, lambda m: m.seed, algos=["nntd3"], preset=name)
+        for name in ("default", "residual")
+    ]
+    found = ends(folders, tmp_path / "out", base="nntd3 of default")
+    assert set(found) == {"nntd3 of residual"}
+
+
+def test_a_run_is_compared_with_the_one_of_its_preset(pair, tmp_path):
+    base, folders = pair
+    for algo in ("td3", "nntd3"):
+        for s in range(6):
+            run = Run(evaluated(tmp_path / f"{algo}-paper-{s}", algo, s, base[s] + 7))
+            given = json.loads(run.settings_file.read_text()) | {"preset": "paper"}
+            run.settings_file.write_text(json.dumps(given))
+            folders.append(run.folder)
+    found = ends(folders, tmp_path / "out")
+    assert {name: list(own) for name, own in found.items()} == {
+        "nntd3": ["over td3"],
+        "nntd3 paper": ["over td3 paper"],
+    }

@@ -13,7 +13,7 @@ from nearl.saving import CorruptFileError
 from nearl.studies import population_runs
 from nearl.studies.merging import merge
 from nearl.studies.mujoco_cells import ALGOS, Cell
-from nearl.studies.population_results import Evaluations, read
+from nearl.studies.population_results import Evaluations, differing, merged, read
 
 HOPPER = Cell(task="Hopper", seeds=(0, 1))
 NAME = "Hopper-v4-paper"
@@ -70,16 +70,37 @@ def test_of_a_member_in_both_the_longer_record_wins_in_any_order(tmp_path, into)
     assert "8 further" in merge([shorter], into)[NAME]
     assert merge([shorter], into) == {NAME: "nothing new"}
     text = merge([longer, trained(tmp_path / "more", replace(HOPPER, seeds=(7,)))], into)[NAME]
-    assert text.startswith("4 new (td3 7") and text.endswith("up to steps 20,000 to 30,000")
+    assert text.startswith("4 new (td3 7") and "up to steps 20,000 to 30,000" in text
 
 
 def test_of_records_of_one_length_the_last_is_kept_and_named(tmp_path, into):
     trained(into)
     told = merge([trained(tmp_path / "again", level=50.0, algos=["td3"])], into)
-    assert told == {NAME: "2 replaced (td3 0-1), up to step 20,000"}
+    assert told[NAME].startswith("2 replaced (td3 0-1), up to step 20,000; sources differ in td3")
     found = read(into / f"{NAME}.csv")
     assert found.returns["td3_0"].tolist() == [50.1, 50.2]
     assert found.returns["ddpg_0"].tolist() == [0.1, 0.2]
+
+
+def test_sources_that_differ_are_named_wherever_they_are_merged(tmp_path, into):
+    known = trained(tmp_path / "known")
+    assert "differ" not in merge([known, trained(tmp_path / "same")], into)[NAME]
+    other = trained(tmp_path / "other", level=50.0, algos=["td3"])
+    told = merge([known, other], tmp_path / "new")[NAME]
+    assert "sources differ in td3 0-1: the longest record was kept, or the last of these" in told
+    found = read(tmp_path / "new" / f"{NAME}.csv")
+    assert found.returns["td3_0"].tolist() == [50.1, 50.2]
+
+
+def test_a_record_with_a_gap_takes_nothing_away_and_is_filled(tmp_path, into):
+    steps = 10_000 * np.arange(1, 5)
+    whole = Evaluations(steps[:3], {"td3_0": np.array([1.0, 2.0, 3.0])})
+    gap = Evaluations(steps[[0, 2, 3]], {"td3_0": np.array([1.0, 3.0, 4.0]), "td3_1": np.ones(3)})
+    for pair in ((whole, gap), (gap, whole)):
+        both = merged(*pair)
+        assert both.returns["td3_0"].tolist() == [1.0, 2.0, 3.0, 4.0]
+        assert both.reached("td3_0") == 40_000 and both.reached("td3_1") == 10_000
+        assert differing(*pair) == []
 
 
 def test_merging_twice_changes_nothing(tmp_path, into):

@@ -19,6 +19,7 @@ from stable_baselines3 import DDPG, TD3
 
 from nearl import NNDDPG, NNTD3
 from nearl.evaluation import evaluate
+from nearl.locking import BusyError
 from nearl.population import MemberSettings, Population, estimate, settings_from_preset
 from nearl.population.records import Records
 from nearl.population.table import LiveTable, clock
@@ -91,6 +92,7 @@ def test_swept_settings_have_columns_in_the_table_of_evaluations(tmp_path):
     assert text[0] == "member,algo,seed,step,mean_return,std_return,tau"
     assert text[3] == "2,td3,0,10,2,1,0.1" and text[5] == "0,td3,0,20,0.333333,1,0.01"
     again = Records(members, tmp_path, step=10)  # what a checkpoint does not know comes again
+    again.begin()
     assert len(again.rows) == 4 and (tmp_path / "eval.csv").read_text().splitlines() == text[:5]
     picture = LiveTable(records, title="t", steps=100, on=False).picture(20, 8.0)
     console = Console(width=100)
@@ -180,6 +182,29 @@ def test_a_killed_population_continues_exactly(env, tmp_path):
     assert (out / "eval.csv").read_text() == (tmp_path / "whole" / "eval.csv").read_text()
 
 
+def test_a_folder_is_only_read_until_it_is_trained_in(tmp_path):
+    """So that looking at a population, or starting it twice, costs nobody's evaluations."""
+    first = population(tmp_path, members=MIXED[:2])
+    training = first.training()
+    while not first.records.rows:
+        next(training)
+    kept = {path.name: path.read_bytes() for path in tmp_path.glob("*.*")}
+    assert "eval.csv" in kept and "checkpoint.pt" not in kept
+    second = population(tmp_path, members=MIXED[:2])
+    assert Population.load(tmp_path, device="cpu", table=False).step == 0
+    with pytest.raises(BusyError, match="another process is training"):
+        second.train()
+    assert {path.name: path.read_bytes() for path in tmp_path.glob("*.*")} == kept
+    (tmp_path / ".memory-0-9.pt.123.tmp").write_bytes(b"of a process that was killed")
+    for _ in training:
+        pass
+    with pytest.raises(BusyError, match="another process has trained in .*: do that again"):
+        second.train()
+    again = population(tmp_path, members=MIXED[:2], steps=500)
+    assert again.records.rows == first.records.rows and again.train()
+    assert not list(tmp_path.glob(".*.tmp"))
+
+
 def test_checkpoints_write_a_transition_once(tmp_path):
     small = population(tmp_path, steps=700)
     written = []
@@ -249,6 +274,18 @@ def test_an_agent_goes_on_as_its_member_would():
     for name, value in learner.critic.export(learner.critic.flat[0], ["qf0", "qf1"]).items():
         expected = agent.critic.state_dict()[name]
         torch.testing.assert_close(value, expected, atol=2e-6, rtol=1e-4)
+
+
+def test_episodes_before_learning_do_not_count_for_an_agents_module(tmp_path):
+    """As they do not for its member."""
+    nn = NEIGHBORS | {"unit": "episode", "cutoff": 4, "decay": 0.1}
+    own = [member("nntd3", 0, nn=nn, learning_starts=650, buffer_size=2000)]
+    options = {"members": own, "steps": 900, "eval_episodes": 0, "out": tmp_path}
+    population(**options).train()
+    trained = population(**options)  # from its checkpoint
+    agent, weights = trained.member(0), trained.learner.module.weights
+    assert trained.episodes[0] == 4 and weights.episodes[0] == agent.nn_schedule.episodes == 1
+    assert agent.nn_schedule.weight == pytest.approx(weights.weight()[0]) == 0.45
 
 
 def test_a_scaled_member_and_a_ring_that_went_round():
@@ -334,7 +371,7 @@ def test_what_cannot_work_says_so(tmp_path):
         population().train(minutes=-1)
     with pytest.raises(ValueError, match="device 'cuda' is not available|device must be"):
         population(device="cuda" if not torch.cuda.is_available() else "tpu")
-    population(tmp_path, steps=5)
+    population(tmp_path, steps=5).save()
     changed = [member("td3", 0, tau=0.5), *MIXED[1:]]
     with pytest.raises(ValueError, match=r"tau 0.005 of member 0 \(asked: 0.5\).*another folder"):
         population(tmp_path, members=changed)

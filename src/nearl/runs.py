@@ -32,7 +32,7 @@ from nearl.envs import Replayable
 from nearl.evaluation import evaluate
 from nearl.locking import alone
 from nearl.recorder import Recorder
-from nearl.saving import CorruptFileError, write_text
+from nearl.saving import CorruptFileError, remove_leftovers, write_text
 
 COLUMNS = ("step", "mean_return", "std_return", "episodes")
 
@@ -143,6 +143,7 @@ class Run:
         agent = self._agent(settings)  # what is refused leaves no folder
         with alone(self.folder, wait=wait):
             self._check_same(settings)
+            remove_leftovers(self.folder)
             return self._train(agent, settings, on_evaluation, on_progress)
 
     def _train(

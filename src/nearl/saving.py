@@ -33,6 +33,12 @@ def write_atomically(path: str | os.PathLike[str], write: Callable[[IO[bytes]], 
     return path
 
 
+def remove_leftovers(folder: Path) -> None:
+    """Remove what processes that were killed while writing left; for who is alone in a folder."""
+    for path in folder.glob(".*.tmp"):
+        path.unlink(missing_ok=True)
+
+
 def write_text(path: str | os.PathLike[str], text: str) -> Path:
     """The same for text."""
     return write_atomically(path, lambda file: file.write(text.encode()))

@@ -138,5 +138,5 @@ def _fill_buffer(agent: Any, population: Population, i: int) -> None:
         slots = torch.arange(size)
         buffer.memory.write_td(slots, column("td_error"))
         agent.nn_schedule.steps = max(0, population.step - population.members[i].learning_starts)
-        agent.nn_schedule.episodes = int(population.episodes[i])
+        agent.nn_schedule.episodes = int((population.episodes - population.warmup)[i])
         agent._attach()

@@ -8,8 +8,9 @@ from typing import Any
 
 import torch
 
+from nearl.locking import BusyError
 from nearl.population.learner import Learner
-from nearl.saving import load_state, save_state
+from nearl.saving import load_state, remove_leftovers, save_state
 
 KIND, MEMORY_KIND = "population", "population-memory"
 MOST_CHUNKS = 100
@@ -25,10 +26,21 @@ class Checkpoints:
     def __init__(self, folder: Path) -> None:
         self.folder, self.file = folder, folder / "checkpoint.pt"
         self._chunks: list[tuple[int, int]] = []
+        self._seen = self._stamp()
 
     def read(self) -> dict[str, Any] | None:
         """What the last complete ``write`` was given and more, if there was one."""
+        self._seen = self._stamp()
         return load_state(self.file, KIND) if self.file.exists() else None
+
+    def begin(self) -> None:
+        """Called by who is alone in the folder: refused if others trained there since ``read``."""
+        if self._stamp() != self._seen:
+            raise BusyError(
+                f"another process has trained in '{self.folder}' since this population was made "
+                "or loaded: do that again to go on from there"
+            )
+        remove_leftovers(self.folder)
 
     def write(self, learner: Learner, step: int, state: Mapping[str, Any]) -> None:
         """Save the learner after ``step`` stored transitions, together with ``state``."""
@@ -39,6 +51,7 @@ class Checkpoints:
             errors = errors.cpu().clone()
         own = {"learner": learner.state_dict(), "chunks": self._chunks, "td_error": errors}
         save_state(self.file, KIND, {**state, **own})
+        self._seen = self._stamp()
         named = {self._path(*chunk) for chunk in self._chunks}
         for path in self.folder.glob("memory-*.pt"):
             if path not in named:
@@ -71,6 +84,13 @@ class Checkpoints:
             save_state(self._path(first, step), MEMORY_KIND, {"rows": torch.cat(pieces, 1)})
             chunks.append((first, step))
         self._chunks = chunks
+
+    def _stamp(self) -> tuple[int, int] | None:
+        """What changes whenever a checkpoint is written."""
+        if not self.file.exists():
+            return None
+        found = self.file.stat()
+        return found.st_mtime_ns, found.st_ino
 
     def _path(self, first: int, last: int) -> Path:
         return self.folder / f"memory-{first}-{last}.pt"

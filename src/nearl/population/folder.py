@@ -41,10 +41,15 @@ def read_settings(folder: Path) -> PopulationSettings:
         raise CorruptFileError(f"'{file}' cannot be read: {error}") from error
 
 
-def write_settings(folder: Path, settings: PopulationSettings) -> None:
-    """Keep the settings; a folder with another population is refused."""
+def check_settings(folder: Path, settings: PopulationSettings) -> None:
+    """Refuse a folder with another population."""
     if (folder / "population.json").exists():
         _check_same(folder, read_settings(folder), settings)
+
+
+def write_settings(folder: Path, settings: PopulationSettings) -> None:
+    """Keep the settings; a folder with another population is refused."""
+    check_settings(folder, settings)
     given = vars(settings) | {"members": [member.as_dict() for member in settings.members]}
     text = json.dumps(given, indent=1) + "\n"
     write_text(folder / "population.json", text)

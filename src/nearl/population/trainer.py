@@ -22,7 +22,12 @@ from nearl.population.engine import PlainEngine
 from nearl.population.estimate import check_fits, graph_bytes
 from nearl.population.evaluation import environments
 from nearl.population.evaluator import Evaluator, planned
-from nearl.population.folder import PopulationSettings, read_settings, write_settings
+from nearl.population.folder import (
+    PopulationSettings,
+    check_settings,
+    read_settings,
+    write_settings,
+)
 from nearl.population.learner import Learner
 from nearl.population.members import MemberSettings, check_members
 from nearl.population.module import NeighborModule
@@ -91,7 +96,7 @@ class Population:
             graphs=graph_bytes(members, self.env.observation_dim, self.env.action_dim, capacity),
         )
         if self.folder is not None:
-            write_settings(self.folder, self.settings)
+            check_settings(self.folder, self.settings)
         self.learner = Learner(
             members,
             self.env.observation_dim,
@@ -109,6 +114,7 @@ class Population:
         self._report: Callable[[list[dict[str, Any]]], None] = lambda rows: None
         self.step = 0  # of every member
         self.episodes = np.zeros(len(members), np.int64)  # finished, of every member
+        self.warmup = np.zeros(len(members), np.int64)  # of these, before learning began
         if state is None:
             self.obs = self.env.reset()[: len(members)]  # (P, obs)
             self.actions = self.engine.begin(0, self.obs)  # (P, act), within [-1, 1]
@@ -164,7 +170,16 @@ class Population:
             return
         self._report = on_evaluation
         with alone(self.folder) if self.folder is not None else nullcontext():
+            if self._checkpoints is not None:
+                self._checkpoints.begin()
+            self._begin()
             yield from self._train(minutes)
+
+    def _begin(self) -> None:
+        """What is written before anything is trained; until then the folder is only read."""
+        if self.folder is not None:
+            write_settings(self.folder, self.settings)
+        self.records.begin()
 
     def _train(self, minutes: float | None) -> Iterator[None]:
         begun, at_start = time.monotonic(), self.step
@@ -205,6 +220,8 @@ class Population:
         self._fill_rows(own)
         over = own.terminated | own.truncated
         self.episodes += over
+        if self.step < self.learner.learning_starts:
+            self.warmup += over
         self.obs, ended = own.obs, np.flatnonzero(over)
         ahead = self.evaluator.ahead
         if not ahead:
@@ -271,9 +288,11 @@ class Population:
         self.engine.synchronize()
         if self._checkpoints is None:
             return
+        self._begin()
         state = {
             "step": self.step,
             "episodes": self.episodes,
+            "warmup": self.warmup,
             "obs": self.obs,
             "actions": self.actions,
             "env": self.env.state(),
@@ -285,6 +304,7 @@ class Population:
         assert self._checkpoints is not None
         self._checkpoints.load(self.learner, state)
         self.step, self.episodes = state["step"], state["episodes"]
+        self.warmup = state.get("warmup", self.warmup)  # 0 in checkpoints of before 2026-11-18
         self.obs, self.actions = state["obs"], state["actions"]
         self.env.restore(state["env"])
         self.evaluator.restore(state["evaluator"])

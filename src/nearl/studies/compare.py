@@ -11,13 +11,13 @@ seeds of both have reached.
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from nearl.population.folder import read_settings
-from nearl.population.members import arm, swept
+from nearl.population.folder import PopulationSettings, read_settings
+from nearl.population.members import MODULE, arm, sweep_values, swept
 from nearl.population.records import read_rows
 from nearl.runs import Run
 from nearl.saving import write_text
@@ -30,6 +30,8 @@ from nearl.studies.population_results import Evaluations, from_rows
 from nearl.studies.ratios import LEAST
 from nearl.studies.unseen_summary import compared, table
 
+MOST_NAMED = 3  # settings that differ between folders and are in an arm's name
+
 
 @dataclass(frozen=True)
 class Trained:
@@ -39,32 +41,78 @@ class Trained:
     env_id: str
     arm: str
     algo: str
+    beside: dict[str, Any]  # what was set but for the module, in which its rival must agree
     seed: int
     every: int  # steps from one evaluation to the next
     rows: list[dict[str, Any]]  # with "step" and "mean_return"
+    preset: str = ""  # where it is known
 
 
-def trained(folder: Path) -> Iterator[Trained]:
-    """The agents in a folder of ``nearl train`` or ``nearl population``."""
-    if (folder / "population.json").exists():
-        settings = read_settings(folder)
-        varied, rows = swept(settings.members), read_rows(folder / "eval.csv")
+def trained(folders: Sequence[Path]) -> list[Trained]:
+    """The agents in folders of ``nearl train`` and ``nearl population``."""
+    agents: list[Trained] = []
+    populations: dict[Path, PopulationSettings] = {}
+    for folder in folders:
+        if (folder / "population.json").exists():
+            populations[folder] = read_settings(folder)
+        elif (folder / "run.json").exists():
+            agents.append(_run(folder))
+        else:
+            raise FileNotFoundError(
+                f"'{folder}' is no run: it has neither run.json (nearl train) nor population.json "
+                "(nearl population)"
+            )
+    for env_id in dict.fromkeys(settings.env_id for settings in populations.values()):
+        agents += _members({f: s for f, s in populations.items() if s.env_id == env_id})
+    return agents
+
+
+def _run(folder: Path) -> Trained:
+    run = Run(folder)
+    given, rows = run.settings(), run.rows()
+    preset = [] if given.preset == "default" else [given.preset]
+    changes = [f"{name}={value}" for name, value in given.settings.items()]
+    name = " ".join([given.algo, *preset, *changes])
+    return Trained(
+        folder=folder,
+        env_id=given.env,
+        arm=name,
+        algo=given.algo,
+        beside={key: value for key, value in given.settings.items() if key not in MODULE},
+        seed=given.seed,
+        every=given.eval_every,
+        rows=rows,
+        preset=given.preset,
+    )
+
+
+def _members(populations: Mapping[Path, PopulationSettings]) -> Iterator[Trained]:
+    """The members of populations on one environment.
+
+    An arm is called by what is swept in its folder and what differs from folder to folder; where
+    that is much, by the first folder that has it.
+    """
+    everywhere = swept([member for own in populations.values() for member in own.members])
+    first: dict[str, str] = {}
+    for folder, settings in populations.items():
+        rows, inside = read_rows(folder / "eval.csv"), swept(settings.members)
+        between = [name for name in everywhere if name not in inside]
         for i, member in enumerate(settings.members):
-            own = [row for row in rows if row["member"] == i]
-            name, every = arm(member, varied), settings.eval_every
-            yield Trained(folder, settings.env_id, name, member.algo, member.seed, every, own)
-    elif (folder / "run.json").exists():
-        run = Run(folder)
-        given, rows = run.settings(), run.rows()
-        preset = [] if given.preset == "default" else [given.preset]
-        changes = [f"{name}={value}" for name, value in given.settings.items()]
-        name = " ".join([given.algo, *preset, *changes])
-        yield Trained(folder, given.env, name, given.algo, given.seed, given.eval_every, rows)
-    else:
-        raise FileNotFoundError(
-            f"'{folder}' is no run: it has neither run.json (nearl train) nor population.json "
-            "(nearl population)"
-        )
+            name = arm(member, everywhere)
+            if len(between) > MOST_NAMED:
+                what = f"{member.algo} {sweep_values(member, between)}"
+                name = f"{arm(member, inside)} of {first.setdefault(what, folder.name)}"
+            values = sweep_values(member, everywhere)
+            yield Trained(
+                folder=folder,
+                env_id=settings.env_id,
+                arm=name,
+                algo=member.algo,
+                beside={key: value for key, value in values.items() if key not in MODULE},
+                seed=member.seed,
+                every=settings.eval_every,
+                rows=[row for row in rows if row["member"] == i],
+            )
 
 
 def tasks_of(agents: Sequence[Trained]) -> dict[str, Evaluations]:
@@ -96,10 +144,9 @@ def arms_of(agents: Sequence[Trained], base: str | None = None) -> list[Arm]:
     algos = {agent.arm: agent.algo for agent in agents}
     if base is not None and base not in algos:
         raise ValueError(f"no arm is called {base!r}; there are: {', '.join(algos)}")
-    plain = {algo: name for name, algo in reversed(algos.items())}  # the first arm of each
     found = []
     for name, algo in algos.items():
-        rival = base or (plain.get(algo[2:]) if algo.startswith("nn") else None)
+        rival = base or (_plain(name, agents) if algo.startswith("nn") else None)
         found.append(Arm(name=name, algo=algo, preset="", base=None if rival == name else rival))
     if not any(one.base for one in found):
         raise ValueError(
@@ -109,9 +156,24 @@ def arms_of(agents: Sequence[Trained], base: str | None = None) -> list[Arm]:
     return found
 
 
+def _plain(name: str, agents: Sequence[Trained]) -> str | None:
+    """The arm that is the same but for the module, if there is one."""
+    own = next(agent for agent in agents if agent.arm == name)
+    rivals = [agent for agent in agents if agent.algo == own.algo[2:]]
+    same = [agent for agent in rivals if agent.beside == own.beside]
+    if rivals and not same:
+        there = ", ".join(dict.fromkeys(agent.arm for agent in rivals))
+        raise ValueError(
+            f"no arm differs from {name} in its module alone; there are: {there}. Name what to "
+            "compare with by --base"
+        )
+    same.sort(key=lambda agent: agent.preset != own.preset)  # of the same preset first
+    return same[0].arm if same else None
+
+
 def compare(folders: Sequence[Path], out: Path, *, base: str | None = None) -> str:
     """Write ``summary.json``, ``table.md`` and a figure per task to ``out``; returns the table."""
-    agents = [agent for folder in folders for agent in trained(folder)]
+    agents = trained(folders)
     arms, tasks = arms_of(agents, base), tasks_of(agents)
     ends = {
         one.name: {f"over {one.base}": found}

@@ -18,6 +18,7 @@ from nearl.saving import CorruptFileError
 from nearl.studies.population_cell import arm_of, ranges, seed_of
 from nearl.studies.population_results import (
     Evaluations,
+    differing,
     merge_settings,
     merged,
     read,
@@ -42,14 +43,20 @@ def merge(folders: Sequence[Path], into: Path) -> dict[str, str]:
         raise ValueError(f"'{into}' is a file: results are merged into a folder")
     before: dict[str, Results] = {}
     after: dict[str, Results] = {}
+    disputed: dict[str, list[str]] = {}
     for path in [path for folder in folders for path in _files(folder)]:
         if path.stem not in after:
             before[path.stem] = after[path.stem] = _load(into / path.name)
-        after[path.stem] = _joined(after[path.stem], _load(path))
+        known, new = after[path.stem], _load(path)
+        disputed.setdefault(path.stem, []).extend(differing(known.evaluations, new.evaluations))
+        after[path.stem] = _joined(known, new)
     for name, found in after.items():  # settings first: no evaluation is ever without
         write_settings(into / f"{name}.json", found.settings)
         write(into / f"{name}.csv", found.evaluations)
-    return {name: _news(before[name].evaluations, after[name].evaluations) for name in after}
+    return {
+        name: _news(before[name].evaluations, found.evaluations) + _dispute(disputed[name])
+        for name, found in after.items()
+    }
 
 
 def _files(folder: Path) -> list[Path]:
@@ -125,6 +132,14 @@ def _news(old: Evaluations, new: Evaluations) -> str:
     steps = sorted({new.reached(name) for names in kinds.values() for name in names})
     reach = f"step {steps[0]:,}" if len(steps) == 1 else f"steps {steps[0]:,} to {steps[-1]:,}"
     return f"{', '.join(parts)}, up to {reach}"
+
+
+def _dispute(names: Sequence[str]) -> str:
+    """A warning of members that two sources tell differently."""
+    if not names:
+        return ""
+    several = _short(list(dict.fromkeys(names)))
+    return f"; sources differ in {several}: the longest record was kept, or the last of these"
 
 
 def _short(names: Sequence[str]) -> str:

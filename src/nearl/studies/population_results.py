@@ -76,14 +76,38 @@ def read(path: Path) -> Evaluations:
 
 
 def merged(old: Evaluations, new: Evaluations) -> Evaluations:
-    """All members of both; of a member in both, the record that reaches further, or the new one."""
+    """All members of both; of a member in both, the record that reaches further, or the new one.
+
+    Evaluations that it lacks are taken from the other.
+    """
     steps = np.union1d(old.steps, new.steps)
+    old, new = aligned(old, steps), aligned(new, steps)
     returns: dict[str, Floats] = {}
     for name in old.returns | new.returns:
-        source = old if old.reached(name) > new.reached(name) else new
-        returns[name] = np.full(len(steps), np.nan)
-        returns[name][np.searchsorted(steps, source.steps)] = source.returns[name]
+        further, other = (old, new) if old.reached(name) > new.reached(name) else (new, old)
+        own = further.returns.get(name, other.returns.get(name))
+        assert own is not None
+        returns[name] = np.where(np.isnan(own), other.returns.get(name, np.nan), own)
     return Evaluations(steps, returns)
+
+
+def aligned(found: Evaluations, steps: NDArray[np.int64]) -> Evaluations:
+    """The same evaluations among more ``steps``, of which they have some."""
+    at = np.searchsorted(steps, found.steps)
+    returns = {name: np.full(len(steps), np.nan) for name in found.returns}
+    for name, values in found.returns.items():
+        returns[name][at] = values
+    return Evaluations(steps, returns)
+
+
+def differing(old: Evaluations, new: Evaluations) -> list[str]:
+    """Members in both that have another return at the same step."""
+    steps = np.union1d(old.steps, new.steps)
+    old, new = aligned(old, steps), aligned(new, steps)
+    gaps = {
+        name: new.returns[name] - old.returns[name] for name in new.returns if name in old.returns
+    }
+    return [name for name, gap in gaps.items() if np.nan_to_num(gap).any()]
 
 
 def write(path: Path, found: Evaluations) -> None:

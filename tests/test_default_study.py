@@ -172,7 +172,10 @@ def test_a_base_that_is_not_above_zero_has_no_ratio():
     assert pooled([(y + 100, y)]) == nothing
     assert pooled([(y, y), (-y, -y)]) == nothing  # nor has a mean over tasks
     mixed = pooled([(np.array([2.0, 2.0, 2.0]), np.array([1.0, 1.0, -1.5]))])
-    assert 0.0 < mixed["undefined"] < 1.0 and mixed["interval"][1] >= 2.0
+    assert 0.025 < mixed["undefined"] < 1.0 and mixed["ratio"] > 2.0
+    assert mixed["interval"] is None  # of the rest alone it would say too much
+    few = pooled([(np.full(8, 2.0), np.array([1.0, 1, 1, 1, 1, 1, 1, -1.5]))])
+    assert 0.0 < few["undefined"] < 0.025 and few["interval"][1] >= 2.0
 
 
 def test_a_ratio_of_noise_alone_has_one_in_its_interval():

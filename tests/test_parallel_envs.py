@@ -89,6 +89,19 @@ def test_only_slow_environments_get_processes(monkeypatch):
     assert [processes for _, processes in made] == [4, 2, None, None, None]
 
 
+def test_environments_of_the_users_own_are_the_same_in_processes():
+    """Registered in this process alone, or in another way than Gymnasium's."""
+    place = "gymnasium.envs.box2d.bipedal_walker:BipedalWalker"
+    gym.register("ShortWalker-v0", entry_point=place, max_episode_steps=7)
+    try:
+        batch = ParallelGym("ShortWalker-v0", 2, seeds=[0, 1], processes=2)
+        batch.reset()
+        ends = [batch.step(np.zeros((2, 4)), np.arange(2)).truncated.all() for _ in range(7)]
+        assert ends == [False] * 6 + [True] and batch.max_episode_steps == 7
+    finally:
+        del gym.registry["ShortWalker-v0"]
+
+
 @pytest.mark.parametrize("processes", [0, 3])
 def test_a_wrong_number_of_processes_is_named(processes):
     with pytest.raises(ValueError, match=f"processes must be from 1 to 2.*got {processes}"):

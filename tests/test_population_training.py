@@ -358,7 +358,14 @@ class Broken(gym.Env):
         return np.zeros(2, np.float32), reward, False, False, {}
 
 
+class Unbounded(Broken):
+    action_space = gym.spaces.Box(-np.inf, np.inf, (1,))
+
+
 def test_what_cannot_work_says_so(tmp_path):
+    gym.register("Unbounded-v0", Unbounded, max_episode_steps=100)
+    with pytest.raises(ValueError, match=r"Unbounded-v0 has actions without bounds, Box\(-inf"):
+        population(env="Unbounded-v0")
     gym.register("Endless-v0", Broken)
     gym.register("Broken-v0", Broken, max_episode_steps=100)
     with pytest.raises(ValueError, match="Endless-v0 has no time limit.*eval_episodes=0"):

@@ -7,6 +7,7 @@ import numpy as np
 import pytest
 
 from nearl.cli_study import parse_seeds
+from nearl.runs import Run
 from nearl.studies import cells, nnac, pendulum
 from nearl.studies.intervals import interval
 
@@ -57,6 +58,17 @@ def test_seeds_are_numbers_and_ranges():
     for text in ("", "x", "3-1", "1-"):
         with pytest.raises(ValueError, match="0-9"):
             parse_seeds(text)
+
+
+def test_runs_that_went_further_are_read_to_the_arms_steps(tmp_path):
+    arm = replace(pendulum.make_arms(seeds=(0, 1), steps=500)[0], eval_every=250)
+    for seed, steps in ((0, (250, 500, 750)), (1, (250, 500))):
+        run = Run(cells.cell_folder(tmp_path, arm, seed))
+        run.folder.mkdir(parents=True)
+        lines = [f"{step},{-step - seed},0,1" for step in steps]
+        text = "\n".join(["step,mean_return,std_return,episodes", *lines]) + "\n"
+        run.evaluations.write_text(text)
+    assert cells.curves(tmp_path, arm).tolist() == [[-250.0, -500.0], [-251.0, -501.0]]
 
 
 def test_a_small_pendulum_study_writes_its_results(tmp_path, monkeypatch):

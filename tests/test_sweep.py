@@ -78,6 +78,7 @@ def test_the_command_trains_and_goes_on_where_it_was_cut(tmp_path, monkeypatch, 
         (["--algos", "sac"], "nntd3"),
         (["--seeds", "x"], "--seeds takes"),
         (["--precision", "fp8"], "tf32 or fp32"),
+        (["--steps", "500"], "--eval-every 10000 is more than --steps 500"),
         (["--preset", "authors", "--algos", "nntd3"], "one update per step"),
     ],
 )

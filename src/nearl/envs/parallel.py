@@ -10,6 +10,7 @@ import weakref
 from collections.abc import Mapping, Sequence
 from typing import Any
 
+import gymnasium as gym
 import numpy as np
 from numpy.typing import NDArray
 
@@ -42,7 +43,7 @@ class ParallelGym(BatchedEnv):
         weakref.finalize(self, _end, self._workers)
         every = np.arange(n)
         for worker, rows in self._shares(every):
-            self._send(worker, (env_id, [int(seeds[i]) for i in every[rows]], kwargs))
+            self._send(worker, (gym.spec(env_id), [int(seeds[i]) for i in every[rows]], kwargs))
         for worker, _ in self._shares(every):
             self._receive(worker)
 

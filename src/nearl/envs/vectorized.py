@@ -38,6 +38,12 @@ class VectorizedGym(BatchedEnv):
             raise ValueError(
                 f"{env_id} has action space {action}: only one-dimensional Box actions are batched"
             )
+        if not (np.isfinite(action.low).all() and np.isfinite(action.high).all()):
+            raise ValueError(
+                f"{env_id} has actions without bounds, {action}: a policy's are within [-1, 1] and "
+                "are scaled to them; register it with gymnasium.wrappers.RescaleAction or with "
+                "finite bounds"
+            )
         spec = self._envs[0].spec
         self.max_episode_steps = None if spec is None else spec.max_episode_steps
         self.observation_dim = int(np.prod(observed.shape))

@@ -7,6 +7,8 @@ import pickle
 import signal
 from typing import IO, Any
 
+import gymnasium as gym
+
 from nearl.envs.vectorized import VectorizedGym
 
 
@@ -20,7 +22,7 @@ def main() -> None:
 
 
 def serve(calls: IO[bytes], answers: IO[bytes]) -> None:
-    """``(env_id, seeds, kwargs)``, then ``(method, arguments)``; answers are (failed, value)."""
+    """``(spec, seeds, kwargs)``, then ``(method, arguments)``; answers are (failed, value)."""
     batch: VectorizedGym | None = None
     while True:
         try:
@@ -30,8 +32,9 @@ def serve(calls: IO[bytes], answers: IO[bytes]) -> None:
         try:
             value: Any = None
             if batch is None:
-                env_id, seeds, kwargs = message
-                batch = VectorizedGym(env_id, len(seeds), seeds=seeds, **kwargs)
+                spec, seeds, kwargs = message
+                gym.registry[spec.id] = spec  # as it is where the batch was asked for
+                batch = VectorizedGym(spec.id, len(seeds), seeds=seeds, **kwargs)
             else:
                 method, arguments = message
                 value = getattr(batch, method)(*arguments)

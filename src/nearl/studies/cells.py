@@ -156,9 +156,12 @@ def cell_folder(out: Path, arm: Arm, seed: int) -> Path:
 
 
 def curves(out: Path, arm: Arm) -> NDArray[np.float64]:
-    """Mean returns ``(seeds, evaluations)``, one evaluation per ``eval_every`` steps."""
+    """Mean returns ``(seeds, evaluations)``, one evaluation per ``eval_every`` steps.
+
+    Runs may have gone further than ``arm.steps``, with another command.
+    """
     rows = [Run(cell_folder(out, arm, seed)).rows() for seed in arm.seeds]
-    return np.array([[row["mean_return"] for row in run] for run in rows])
+    return np.array([[r["mean_return"] for r in run if r["step"] <= arm.steps] for run in rows])
 
 
 def write_csv(out: Path, arm: Arm, path: Path) -> None:

@@ -78,7 +78,8 @@ def table(summary: Mapping[str, Any]) -> str:
         "area under the curve and of the return at the step in the third; over the tasks that a "
         "row has, their geometric mean. P(better) is of the area. Where the base's area is not "
         "above 0 a task has the difference of areas instead, and all tasks have no ratio: 'nearl "
-        "study ratio' gives it over some."
+        "study ratio' gives it over some. A ratio has no interval, [-], where more than 2.5 % of "
+        "the bootstrap's draws have such a base."
     )
     return "\n".join([*aligned(lines), "", *bases(summary), notes]) + "\n"
 
@@ -108,8 +109,10 @@ def cell(found: Mapping[str, Any]) -> str:
 
 
 def ratio(found: Mapping[str, Any]) -> str:
-    if found["ratio"] is None or found["interval"] is None:
+    if found["ratio"] is None:
         return "not above 0"
+    if found["interval"] is None:
+        return f"{found['ratio']:.2f} [-]"
     low, high = found["interval"]
     return f"{found['ratio']:.2f} [{low:.2f}, {high:.2f}]"
 

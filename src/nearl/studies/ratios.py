@@ -15,6 +15,7 @@ from scipy.stats import trim_mean
 from nearl.studies.intervals import DRAWS
 
 LEAST = 5  # seeds for a verdict
+MOST_UNDEFINED = 0.025  # of draws: what the interval leaves out on either side
 Floats = NDArray[np.float64]
 Pair = tuple[Floats, Floats]  # scores (n,) of an arm and of its base, seed by seed
 
@@ -59,12 +60,12 @@ def pooled(pairs: Sequence[Pair]) -> dict[str, Any]:
     """The geometric mean over tasks of IQM ratios, its 95 % interval, and the fewest seeds.
 
     None stands for a ratio to a base that is not above 0. ``undefined`` is the share of draws
-    without a ratio, which the interval leaves out.
+    without a ratio, which the interval leaves out; of more than ``MOST_UNDEFINED`` there is none.
     """
     point = geometric_mean(np.array([iqm_ratio(np.array(x), np.array(y)) for x, y in pairs]))
     draws = geometric_mean(resampled(pairs))
     undefined = float(np.isnan(draws).mean())
-    span = np.nanpercentile(draws, [2.5, 97.5]).tolist() if undefined < 1 else None
+    span = np.nanpercentile(draws, [2.5, 97.5]).tolist() if undefined <= MOST_UNDEFINED else None
     return {
         "ratio": None if np.isnan(point) else float(point),
         "interval": span,

@@ -11,7 +11,7 @@ import nearl
 
 ROOT = Path(nearl.__file__).parent
 LAYERS = [  # a module imports only from its own layer or an earlier one
-    {"locking", "saving"},
+    {"interrupts", "locking", "saving"},
     {
         "metrics",
         "neighbors",

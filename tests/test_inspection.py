@@ -166,6 +166,17 @@ def test_readings_follow_the_numbers(measured):
     assert verdicts(late)[NAMES[4]].verdict == "note"
 
 
+def test_no_advice_is_given_that_would_change_nothing(measured):
+    restless = replace(measured, growth=dict.fromkeys(measured.growth, np.arange(300, 500)))
+    heeding = replace(restless, heeds=frozenset(["lipschitz", "cutoff"]), lipschitz=0.0)
+    deaf = verdicts(replace(heeding, heeds=frozenset()))
+    assert "lipschitz=auto" in verdicts(heeding)[NAMES[3]].advice
+    assert "cutoff" in verdicts(heeding)["coverage over time"].advice
+    assert "does not use L" in deaf[NAMES[3]].advice
+    assert deaf["coverage over time"].advice == "Train longer before judging it."
+    assert measured.heeds == frozenset()  # NNTD3's default corrects by residuals
+
+
 def test_a_stochastic_reward_is_a_problem(measured):
     keys = np.repeat(np.random.default_rng(0).random((100, 2)), 2, axis=0)
     with pytest.warns(theory.LipschitzWarning):
@@ -228,6 +239,9 @@ def test_a_member_of_a_population_can_be_inspected(tmp_path):
     with pytest.raises(ValueError, match="choose --member 0 to 1"):
         inspect_run(tmp_path)
     assert measure(open_run(tmp_path, member=1)).module == "none (weight 0)"
+    for member in (2, -1):
+        with pytest.raises(ValueError, match=rf"--member must be from 0 to 1 in .*, got {member}"):
+            inspect_run(tmp_path, member=member)
 
 
 def test_what_cannot_be_inspected_says_why(tmp_path, cartpole):

@@ -151,6 +151,26 @@ def test_a_cut_into_pieces_changes_nothing(whole, tmp_path, monkeypatch):
     assert same(longer, more)
 
 
+def test_after_ctrl_c_it_goes_on_where_it_was(whole, tmp_path):
+    def press(rows):
+        signal.raise_signal(signal.SIGINT)
+
+    with pytest.raises(KeyboardInterrupt):
+        population(tmp_path).train(on_evaluation=press)
+    assert signal.getsignal(signal.SIGINT) is signal.default_int_handler
+    cut = population(tmp_path)
+    assert 150 < cut.step < 450 and cut.train() and same(whole, cut)
+    assert (tmp_path / "eval.csv").read_text() == (whole.folder / "eval.csv").read_text()
+
+    def press_twice(rows):
+        press(rows)
+        press(rows)
+
+    with pytest.raises(KeyboardInterrupt):
+        population(tmp_path / "twice").train(on_evaluation=press_twice)
+    assert not (tmp_path / "twice" / "checkpoint.pt").exists()
+
+
 SCRIPT = """
 from nearl.population import MemberSettings, Population
 from test_population_training import MIXED, OPTIONS

@@ -72,6 +72,17 @@ def test_the_command_trains_and_goes_on_where_it_was_cut(tmp_path, monkeypatch, 
     assert len(rows) == 2 * 6 and {row["weight"] for row in rows} == {"0.1", "0.5", ""}
 
 
+def test_who_is_interrupted_is_told_how_to_go_on(tmp_path, monkeypatch, capsys):
+    def interrupted(self, **options):
+        raise KeyboardInterrupt
+
+    monkeypatch.setattr("nearl.population.Population.train", interrupted)
+    options = ["--env", "Pendulum-v1", "--device", "cpu", "--threads", "1", "--out", str(tmp_path)]
+    with pytest.raises(SystemExit) as caught:
+        run(monkeypatch, *options)
+    assert caught.value.code == 130 and "the same command goes on" in capsys.readouterr().err
+
+
 @pytest.mark.parametrize(
     ("arguments", "words"),
     [

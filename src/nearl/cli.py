@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import os
+import sys
 import time
 from pathlib import Path
 from typing import Annotated, Any
@@ -39,6 +41,9 @@ app.add_typer(study_app, name="study")
 app.add_typer(metric_app, name="metric")
 console = Console(highlight=False)
 
+INTERRUPTED = 130  # what a command that Ctrl-C ended returns
+CONTINUED = {"train", "population", "study", "demo"}  # commands which then go on
+
 Folder = Annotated[Path, typer.Argument(help="Folder of a run made by `nearl train`.")]
 
 
@@ -69,7 +74,10 @@ def train(
     ],
     env: Annotated[
         str | None,
-        typer.Option(help="Gymnasium environment; default CartPole-v1, or Pendulum-v1."),
+        typer.Option(
+            help="Gymnasium environment, of your own as my_module:MyTask-v0; default CartPole-v1, "
+            "or Pendulum-v1."
+        ),
     ] = None,
     steps: Annotated[
         int | None,
@@ -79,7 +87,8 @@ def train(
     preset: Annotated[
         str,
         typer.Option(
-            help="default or paper; rollout (nnac only); authors (not for nnsac and sac). td3, "
+            help="default or paper; rollout (nnac only); residual (not for nnac); authors (not "
+            "for nnac, nnsac and sac). td3, "
             "ddpg and sac have the settings of their NN versions, without the NN module. ppo, "
             "trpo, dddqn, dsac and nec have only default."
         ),
@@ -203,11 +212,14 @@ def demo(
 
 def main() -> None:
     """Entry point: mistakes in the arguments end with one line, not a traceback."""
+    if os.getcwd() not in sys.path:
+        sys.path.insert(0, os.getcwd())  # as python -m has it: my_module:MyTask-v0 is found
     try:
         app()
-    except (ValueError, TypeError, FileNotFoundError, ImportError, GymError) as error:
+    except (ValueError, TypeError, OSError, ImportError, GymError) as error:
         Console(stderr=True, highlight=False).print(f"error: {error}", markup=False)
         raise SystemExit(2) from error
-    except KeyboardInterrupt:
-        Console(stderr=True).print("interrupted; the same command continues the run")
-        raise SystemExit(130) from None
+    except SystemExit as end:
+        if end.code == INTERRUPTED and set(sys.argv) & CONTINUED:
+            Console(stderr=True).print("interrupted; the same command goes on with it")
+        raise

@@ -60,7 +60,9 @@ def bench_memory(json_: Json = False) -> None:
 @bench_app.command("train")
 def bench_train(
     json_: Json = False,
-    only: Annotated[str, typer.Option(help="Cases whose names begin so: residual, mix.")] = "",
+    only: Annotated[
+        str, typer.Option(help="Cases whose names begin so: live, mix, residual.")
+    ] = "",
 ) -> None:
     """Time per training step with the soft NN update beside SB3's TD3, HalfCheetah-v5."""
     from nearl.bench import train

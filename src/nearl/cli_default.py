@@ -47,8 +47,8 @@ def study_default(
     arms: Annotated[
         str,
         typer.Option(
-            help="Only these arms: names, or how names begin: td3,kernel. Default all and, of "
-            "unseen tasks, td3,nntd3."
+            help="Only these arms: names, or how names begin: td3,kernel. Default all; of the "
+            "report td3,nntd3,ddpg,nnddpg, of unseen tasks td3,nntd3."
         ),
     ] = "",
     seeds: Annotated[

@@ -15,11 +15,15 @@ console = Console(highlight=False)
 
 
 def population(
-    env: Annotated[str, typer.Option(help="Gymnasium environment.")] = "HalfCheetah-v4",
+    env: Annotated[
+        str, typer.Option(help="Gymnasium environment, or my_module:MyTask-v0.")
+    ] = "HalfCheetah-v4",
     algos: Annotated[str, typer.Option(help="Of nntd3, td3, nnddpg, ddpg.")] = "nntd3,td3",
     seeds: Annotated[str, typer.Option(help="Seeds of every arm: 0-4, or 0,2,7.")] = "0-4",
     steps: Annotated[int, typer.Option(help="Steps of every member.")] = 1_000_000,
-    preset: Annotated[str, typer.Option(help="default or paper.")] = "default",
+    preset: Annotated[
+        str, typer.Option(help="default, residual or paper.")
+    ] = "default",
     set_: Annotated[
         list[str] | None,
         typer.Option("--set", help="Replace a setting, or sweep it: lipschitz=1,3,5; repeatable."),

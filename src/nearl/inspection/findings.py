@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Literal
 
 import numpy as np
@@ -36,8 +36,8 @@ def findings(measured: Measured) -> list[Finding]:
     return [
         _dimension(measured),
         _distances(measured),
-        _constants(measured),
-        _bonus(measured),
+        _if_heeded(_constants(measured), measured),
+        _if_heeded(_bonus(measured), measured),
         _growth(measured),
         _covering(measured),
     ]
@@ -185,6 +185,13 @@ def _bonus(m: Measured) -> Finding:
     )
 
 
+def _if_heeded(found: Finding, m: Measured) -> Finding:
+    """A reading of L, without advice where the agent does not use it."""
+    if "lipschitz" in m.heeds or not found.advice:
+        return found
+    return replace(found, advice="This agent's module does not use L: there is nothing to set.")
+
+
 def _growth(m: Measured) -> Finding:
     radius = SHARES[1]
     new, size = m.new_late(radius), len(m.growth[radius])
@@ -198,7 +205,9 @@ def _growth(m: Measured) -> Finding:
             "note",
             measured,
             "The agent still reaches new places, where the memory cannot help yet.",
-            "Let the module stay on for longer (cutoff, decay), or train longer before judging it.",
+            "Let the module stay on for longer (cutoff, decay), or train longer before judging it."
+            if "cutoff" in m.heeds
+            else "Train longer before judging it.",
         )
     return Finding(
         "coverage over time",

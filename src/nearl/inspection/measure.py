@@ -28,6 +28,7 @@ class Measured:
 
     title: str
     module: str
+    heeds: frozenset[str]  # settings that change what the agent does
     stored: int
     dropped: int  # transitions that the ring has overwritten
     sampled: int  # transitions in the sample
@@ -119,6 +120,7 @@ def measure(
     return Measured(
         title=visits.title,
         module=visits.module,
+        heeds=visits.heeds,
         stored=len(slots),
         dropped=visits.first,
         sampled=len(points),

@@ -35,6 +35,7 @@ class Visits:
     horizon: int
     critic: dict[str, Any]  # further settings of the NNCritic
     module: str  # what the agent does with it, in words
+    heeds: frozenset[str]  # settings that change what it does: "lipschitz", "cutoff"
 
     @property
     def slots(self) -> Ints:
@@ -102,6 +103,9 @@ def _open_population(folder: Path, member: int | None) -> Visits:
     if member is None:
         count = len(population.members)
         raise ValueError(f"'{folder}' is a population: choose --member 0 to {count - 1}")
+    if not 0 <= member < len(population.members):
+        last = len(population.members) - 1
+        raise ValueError(f"--member must be from 0 to {last} in '{folder}', got {member}")
     settings = population.members[member]
     title = f"member {member} ({settings.algo}) on {population.env_id}, seed {settings.seed}"
     return visits_of(population.member(member), title=title)
@@ -141,6 +145,7 @@ def _of_soft(agent: SoftUpdate, title: str) -> Visits:
         horizon=config.horizon,
         critic={"neighbors": config.neighbors, "branch": config.branch},
         module=f"the soft update, {on}" if config.weight else "none (weight 0)",
+        heeds=frozenset(["lipschitz", "cutoff"] if config.uses_errors else []),
     )
 
 
@@ -161,4 +166,5 @@ def _of_nnac(agent: NNAC, title: str) -> Visits:
             "stop_at_terminal": config.stop_at_terminal,
         },
         module="the neighbor graph" if graph else "rollouts",
+        heeds=frozenset(["lipschitz"]),
     )

@@ -16,6 +16,7 @@ from numpy.typing import NDArray
 from nearl.algorithms import check_device
 from nearl.envs import StepResult
 from nearl.envs.threads import best_threads
+from nearl.interrupts import noted_interrupts
 from nearl.locking import alone
 from nearl.population.checkpoint import Checkpoints
 from nearl.population.engine import PlainEngine
@@ -112,6 +113,7 @@ class Population:
         places = self.learner.memory.places
         self._columns = {name: self._rows[:, place] for name, place in places.items()}  # views
         self._report: Callable[[list[dict[str, Any]]], None] = lambda rows: None
+        self.stopping = False  # set while it trains: the next step is the last
         self.step = 0  # of every member
         self.episodes = np.zeros(len(members), np.int64)  # finished, of every member
         self.warmup = np.zeros(len(members), np.int64)  # of these, before learning began
@@ -150,10 +152,14 @@ class Population:
     ) -> bool:
         """Train to the end, or for so many minutes; returns whether it is the end.
 
-        ``on_evaluation`` gets the rows of each evaluation. Another call goes on.
+        ``on_evaluation`` gets the rows of each evaluation. Another call goes on. Ctrl-C ends it
+        with a checkpoint after the current step; pressed again, without.
         """
-        for _ in self.training(minutes=minutes, on_evaluation=on_evaluation):
-            pass
+        with noted_interrupts() as interrupted:
+            for _ in self.training(minutes=minutes, on_evaluation=on_evaluation):
+                self.stopping = interrupted()
+        if self.stopping:
+            raise KeyboardInterrupt
         return self.done
 
     def training(
@@ -163,12 +169,13 @@ class Population:
         on_evaluation: Callable[[list[dict[str, Any]]], None] = lambda rows: None,
     ) -> Iterator[None]:
         """``train``, one step each time that the next is asked for: several can take turns."""
-        for name, value in (("minutes", minutes), ("checkpoint", self.checkpoint_minutes)):
+        given = {"minutes": minutes, "checkpoint_minutes": self.checkpoint_minutes}
+        for name, value in given.items():
             if value is not None and not value >= 0:
                 raise ValueError(f"{name} must be a number of minutes of at least 0, got {value}")
         if self.done:
             return
-        self._report = on_evaluation
+        self._report, self.stopping = on_evaluation, False
         with alone(self.folder) if self.folder is not None else nullcontext():
             if self._checkpoints is not None:
                 self._checkpoints.begin()
@@ -194,7 +201,7 @@ class Population:
                 now = time.monotonic()
                 speed = (self.step - at_start) * len(self.members) / max(now - begun, 1e-9)
                 table.show(self.step, speed)
-                if minutes is not None and now - begun >= 60 * minutes:
+                if self.stopping or (minutes is not None and now - begun >= 60 * minutes):
                     break
                 if now - saved >= 60 * self.checkpoint_minutes:
                     self.save()

@@ -17,6 +17,7 @@ from typing import Any
 import numpy as np
 import torch
 
+from nearl.interrupts import noted_interrupts
 from nearl.population import Population
 from nearl.population.records import read_rows
 from nearl.population.table import clock
@@ -105,20 +106,26 @@ def _train(
         left = None if end is None else max(0.0, end - time.monotonic()) / 60
         training = population.training(minutes=left, on_evaluation=collect)
         trainings.append((cell, population, training))
-    take_turns([training for _, _, training in trainings])
+    with noted_interrupts() as interrupted:
+        for _ in take_turns([training for _, _, training in trainings]):
+            for _, population, _ in trainings:
+                population.stopping = interrupted()
     for cell, population, _ in trainings:
         population.records.close()
         cut = "and will begin anew" if out is None else "to be continued"
         text = f"at step {population.step:,}, {cut}"
         on_cell(cell, "finished" if population.done else text)
+    if any(population.stopping for _, population, _ in trainings):
+        raise KeyboardInterrupt
     return all(population.done for _, population, _ in trainings)
 
 
-def take_turns(all_of: Sequence[Iterator[None]]) -> None:
+def take_turns(all_of: Sequence[Iterator[None]]) -> Iterator[None]:
     """Take the next of each in turn, until they all have ended."""
     going = list(all_of)
     while going:
         going = [one for one in going if next(one, going) is not going]
+        yield
 
 
 def _population(cell: PopulationCell, out: Path | None, **options: Any) -> Population:

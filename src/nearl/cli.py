@@ -22,6 +22,7 @@ from nearl.cli_population import population
 from nearl.cli_sac import study_sac
 from nearl.cli_set import parse
 from nearl.cli_study import study_app
+from nearl.saving import file_name
 
 app = typer.Typer(
     help="Nearest-neighbor critics that make deep RL learn faster.",
@@ -125,7 +126,7 @@ def train(
         n_envs=n_envs,
         device=device,
     )
-    folder = out or Path("runs") / f"{algo}-{env.replace('/', '-')}-{preset}-{seed}"
+    folder = out or Path("runs") / f"{algo}-{file_name(env)}-{preset}-{seed}"
     run_with_progress(settings, folder)
     run = Run(folder)
     rows = run.rows()

@@ -10,6 +10,7 @@ from rich.console import Console
 
 from nearl.cli_set import parse_sweep
 from nearl.cli_study import parse_seeds
+from nearl.saving import file_name
 
 console = Console(highlight=False)
 
@@ -21,9 +22,7 @@ def population(
     algos: Annotated[str, typer.Option(help="Of nntd3, td3, nnddpg, ddpg.")] = "nntd3,td3",
     seeds: Annotated[str, typer.Option(help="Seeds of every arm: 0-4, or 0,2,7.")] = "0-4",
     steps: Annotated[int, typer.Option(help="Steps of every member.")] = 1_000_000,
-    preset: Annotated[
-        str, typer.Option(help="default, residual or paper.")
-    ] = "default",
+    preset: Annotated[str, typer.Option(help="default, residual or paper.")] = "default",
     set_: Annotated[
         list[str] | None,
         typer.Option("--set", help="Replace a setting, or sweep it: lipschitz=1,3,5; repeatable."),
@@ -68,7 +67,7 @@ def population(
         preset=preset,
         settings=parse_sweep(set_ or []),
     )
-    folder = out or Path("runs") / f"population-{env.replace('/', '-')}-{preset}"
+    folder = out or Path("runs") / f"population-{file_name(env)}-{preset}"
     trained = Population(
         env,
         members,

@@ -39,6 +39,11 @@ def remove_leftovers(folder: Path) -> None:
         path.unlink(missing_ok=True)
 
 
+def file_name(env_id: str) -> str:
+    """An environment's id as a part of file names: ``ALE/Pong-v5``, ``my_tasks:MyTask-v0``."""
+    return env_id.replace("/", "-").replace(":", "-")
+
+
 def write_text(path: str | os.PathLike[str], text: str) -> Path:
     """The same for text."""
     return write_atomically(path, lambda file: file.write(text.encode()))

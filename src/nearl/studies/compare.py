@@ -20,7 +20,7 @@ from nearl.population.folder import PopulationSettings, read_settings
 from nearl.population.members import MODULE, arm, sweep_values, swept
 from nearl.population.records import read_rows
 from nearl.runs import Run
-from nearl.saving import write_text
+from nearl.saving import file_name, write_text
 from nearl.studies.default_arms import Arm
 from nearl.studies.default_report import curves
 from nearl.studies.mujoco_figures import save
@@ -194,5 +194,5 @@ def compare(folders: Sequence[Path], out: Path, *, base: str | None = None) -> s
     write_text(out / "table.md", text)
     for env_id, known in tasks.items():
         if (figure := curves(known, arms, title=env_id)) is not None:
-            save(out, "curves", env_id.replace("/", "-"), figure)
+            save(out, "curves", file_name(env_id), figure)
     return text

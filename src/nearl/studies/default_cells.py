@@ -9,6 +9,7 @@ from zlib import crc32
 
 from nearl.population.from_preset import settings_from_preset
 from nearl.population.members import MemberSettings
+from nearl.saving import file_name
 from nearl.studies.default_arms import REPORT, SEARCH, Arm, chosen
 from nearl.studies.mujoco_cells import QUICK, TASKS
 from nearl.studies.population_cell import PopulationCell, blocks_of, checked, ranges
@@ -80,7 +81,7 @@ class Cell(PopulationCell):
 
     @property
     def file(self) -> str:
-        return self.task.replace("/", "-")
+        return file_name(self.task)
 
     @property
     def names(self) -> tuple[str, ...]:

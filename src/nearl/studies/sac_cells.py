@@ -13,6 +13,7 @@ from typing import Any
 
 from nearl.presets import load_preset
 from nearl.runs import RunSettings
+from nearl.saving import file_name
 from nearl.soft_config import SoftNNConfig
 from nearl.studies.default_arms import FASTER, LIVE, Arm, chosen
 from nearl.studies.default_cells import Part, check_seeds
@@ -83,7 +84,7 @@ class Cell:
 
     @property
     def file(self) -> str:
-        return self.task.replace("/", "-")
+        return file_name(self.task)
 
     @property
     def column(self) -> str:

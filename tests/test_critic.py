@@ -77,6 +77,24 @@ def test_neighbors_kept_between_calls_equal_a_fresh_search(seed, moves):
         )
 
 
+@pytest.mark.parametrize("seed", range(5))
+def test_keys_kept_for_one_version_of_a_policy_go_with_their_slots(seed):
+    rng = np.random.default_rng(seed)
+    for capacity in range(2, 9):
+        experience, policy, _ = make(seed, 1, capacity=capacity)
+        policy.version = 0
+        kept = NNCritic(experience, lipschitz=1.0, horizon=4)
+        for _ in range(8):
+            rows = reference.walk(rng, int(rng.integers(1, 4)))
+            for t in range(len(rows["reward"])):
+                experience.add(**{name: column[t] for name, column in rows.items()})
+            fresh = NNCritic(experience, lipschitz=1.0, horizon=4)
+            obs = experience.memory["obs"]
+            torch.testing.assert_close(
+                kept.value(obs, policy), fresh.value(obs, policy), atol=5e-4, rtol=1e-5
+            )
+
+
 @pytest.mark.parametrize("index", ["auto", "brute", "pruned", "kdtree"])
 def test_a_memory_too_large_to_keep_keys_gives_the_same_numbers(monkeypatch, index):
     errors = []

@@ -180,3 +180,74 @@ def test_bad_settings_are_named():
         ContinuousGraph(experience, neighbors=3).evaluate(lambda obs: obs[:, :1])
     with pytest.raises(ValueError, match="candidate"):
         CandidateGraph(experience, torch.arange(0))
+
+
+READS = ["state_values", "next_values", "td_errors", "action_values", "advantages"]
+
+
+def uniform(obs):
+    return torch.full((len(obs), 2), 0.5)
+
+
+@pytest.mark.parametrize("update", [False, True])
+@pytest.mark.parametrize("steps", [3, 30])
+@pytest.mark.parametrize("read", READS)
+def test_what_no_evaluation_has_seen_is_named(read, steps, update):
+    rng = np.random.default_rng(7)
+    experience = make(rng, n_actions=2, capacity=20)
+    graph = CandidateGraph(experience, torch.arange(2))
+    feed(experience, rng, steps, n_actions=2)
+    slot = steps % 20
+    with pytest.raises(ValueError, match=r"slot 0 .* call evaluate\(\) first"):
+        getattr(graph, read)(torch.tensor([0]))
+    graph.evaluate(uniform, sweeps=2)
+    known = torch.tensor([slot - 1])
+    before = getattr(graph, read)(known)
+    feed(experience, rng, 1, n_actions=2)  # into the slot
+    if update:
+        graph.update()
+    with pytest.raises(ValueError, match=rf"slot {slot} .* call evaluate\(\) first"):
+        getattr(graph, read)(torch.tensor([slot - 1, slot]))
+    if not update:
+        assert torch.equal(getattr(graph, read)(known), before)
+    graph.evaluate(uniform, sweeps=2)
+    assert getattr(graph, read)(torch.tensor([slot - 1, slot])).isfinite().all()
+
+
+def test_neighbors_that_no_evaluation_has_seen_are_named():
+    rng = np.random.default_rng(8)
+    zero = np.zeros((1, 2), np.float32)
+    discrete, box = make(rng, n_actions=2), make(rng)
+    for experience, act in ((discrete, [0]), (box, zero[:, :1])):
+        experience.add(zero + 3, act, [1.0], zero, [True], [False])
+        experience.add(zero + 4, act, [1.0], zero, [True], [False])
+    graph = CandidateGraph(discrete, torch.arange(2))
+    graph.evaluate(uniform)
+    discrete.add(zero + 3, [1], [5.0], zero, [True], [False])  # nearer to slot 0 and action 1
+    graph.update()
+    with pytest.raises(ValueError, match="slot 2 "):
+        graph.action_values(torch.tensor([0]))
+    other = ContinuousGraph(box)
+    other.evaluate(lambda obs: obs[:, :1] * 0)
+    box.add(zero + 3, zero[:, :1] + 1, [5.0], zero, [True], [False])
+    box.sync()
+    with pytest.raises(ValueError, match="slot 2 "):
+        other.action_values(torch.tensor([0]), torch.ones(1, 1, 1))
+
+
+def test_loaded_values_are_read_and_wait_for_an_evaluation_otherwise():
+    rng = np.random.default_rng(9)
+    experience = make(rng, n_actions=2)
+    feed(experience, rng, 20, n_actions=2)
+    graph, again = (CandidateGraph(experience, torch.arange(2)) for _ in range(2))
+    graph.evaluate(uniform)
+    slots = torch.arange(20)
+    values = graph.state_values(slots)
+    feed(experience, rng, 2, n_actions=2)
+    graph.update()
+    again.load_values(*graph.settled_values())
+    assert torch.equal(again.state_values(slots), values)
+    with pytest.raises(ValueError, match="slot 20 "):
+        again.state_values(torch.arange(22))
+    with pytest.raises(ValueError, match="slot 0 "):
+        again.action_values(slots)

@@ -72,11 +72,56 @@ def test_values_that_are_not_finite_are_named_and_change_nothing(field, bad):
         assert torch.equal(column.nan_to_num(7), after["columns"][name].nan_to_num(7))
 
 
-def test_large_finite_values_are_accepted():
+@pytest.mark.parametrize("dtype", [np.float32, np.float64])
+def test_large_finite_values_are_accepted(dtype):
     memory = TransitionMemory(2, (2,), (1,))
-    huge = np.full((1, 2), 3e38, np.float32)
+    huge = np.full((1, 2), 3e38, dtype)
     memory.add(huge, [[0.0]], [0.0], -huge, [False], [False])
     assert torch.equal(memory["obs"][0], torch.full((2,), 3e38))
+
+
+@pytest.mark.parametrize(
+    ("kind", "values", "message"),
+    [
+        (torch.float32, np.array([[1.0, 1e39]]), r"obs\[0, 1\] is 1e\+39 .* float32"),
+        (torch.float16, np.array([[7e4, 1.0]], np.float32), r"obs\[0, 0\] is 70000.0 .* float16"),
+        (torch.uint8, np.array([[3, 300]], np.uint16), r"obs\[0, 1\] is 300 .* uint8"),
+        (torch.int32, np.array([[-(2**31) - 1, 0]]), r"obs\[0, 0\] is -2147483649 .* int32"),
+        (torch.int64, np.array([[2**63, 0]], np.uint64), r"obs\[0, 0\] is 9223372036854775808 "),
+    ],
+)
+def test_numbers_too_large_for_their_column_are_named_and_change_nothing(kind, values, message):
+    memory = TransitionMemory(4, (2,), (1,), obs_dtype=kind)
+    fine = np.array([[1, 2]], values.dtype)
+    memory.add(fine, [[0.0]], [0.0], fine, [False], [False])
+    with pytest.raises(ValueError, match=message):
+        memory.add(values, [[0.0]], [0.0], fine, [False], [False])
+    assert memory.total == 1 and memory["obs"].tolist() == [[1, 2]]
+
+
+@pytest.mark.parametrize("rows", [1, 3])
+def test_td_errors_of_another_length_are_named_and_change_nothing(rows):
+    memory = TransitionMemory(4, (1,), (1,))
+    two = np.ones((2, 1))
+    memory.add(two, two, two[:, 0], two, [False] * 2, [False] * 2, [0.5, np.nan])
+    before = memory.state_dict()
+    with pytest.raises(ValueError, match=f"td_error has {rows} rows but reward has 2"):
+        memory.add(two * 7, two, two[:, 0], two, [False] * 2, [False] * 2, np.zeros(rows))
+    assert memory.total == 2 and torch.equal(memory["obs"], before["columns"]["obs"])
+    assert memory["td_error"].tolist() == pytest.approx([0.5, np.nan], nan_ok=True)
+    assert (memory.array("obs") != 7).all()
+
+
+@pytest.mark.parametrize("stored", range(9))
+def test_an_empty_batch_changes_nothing(stored):
+    memory = TransitionMemory(4, (2,), (1,))
+    fill(memory, reference.walk(np.random.default_rng(0), stored) if stored else {"reward": []})
+    before = memory.state_dict()
+    none = np.zeros((0, 2))
+    slots = memory.add(none, none[:, :1], none[:, 0], none, *[none[:, 0] > 0] * 2)
+    assert slots.shape == (0,) and slots.dtype == torch.int64 and memory.total == stored
+    for name, column in before["columns"].items():
+        assert torch.equal(column.nan_to_num(7), memory[name].nan_to_num(7))
 
 
 @pytest.mark.parametrize(

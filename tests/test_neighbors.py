@@ -1,5 +1,6 @@
 """Every index gives the same bits as the definition: float64 sums, sorted by (distance, slot)."""
 
+import tracemalloc
 from collections.abc import Callable
 
 import numpy as np
@@ -258,6 +259,25 @@ def test_auto_respects_its_budget() -> None:
     assert index.choice == "pruned"
 
 
+@pytest.mark.parametrize("kind", ["pruned", "pruned, other source"])
+def test_box_tree_needs_little_room_for_many_duplicates(kind: str) -> None:
+    rng = np.random.default_rng(9)
+    keys = rng.standard_normal((4000, 3)).astype(np.float32)
+    keys[rng.random(4000) < 0.5] = 0
+    indexes = INDEXES[kind](3), BruteForce(3)
+    for index in indexes:
+        index.add(np.arange(4000), keys)
+        index.query(keys[:1])  # compiled
+    tracemalloc.start()
+    found = indexes[0].query(keys, 2)  # half of them have 2000 candidates
+    peak = tracemalloc.get_traced_memory()[1]
+    tracemalloc.stop()
+    wanted = indexes[1].query(keys, 2)
+    np.testing.assert_array_equal(found.slots, wanted.slots)
+    np.testing.assert_array_equal(found.distances, wanted.distances)
+    assert peak < 40e6
+
+
 def test_unknown_kind_lists_the_accepted_ones() -> None:
     with pytest.raises(ValueError, match="'hnsw'; accepted: auto, brute, pruned, kdtree"):
         make_index("hnsw", 3)
@@ -282,3 +302,16 @@ def test_updated_lists_equal_a_fresh_query(seed: int, dim: int, k: int, shape: s
         np.testing.assert_array_equal(slots, wanted[1])
         np.testing.assert_array_equal(np.sqrt(squares), wanted[0])
         np.testing.assert_array_equal(changed, (before != slots).any(1))
+
+
+@pytest.mark.parametrize("form", [np.asfortranarray, lambda x: x[::2], lambda x: x[:, ::2], float])
+def test_nodes_of_any_layout_have_the_same_lists(form: Callable) -> None:
+    rng = np.random.default_rng(10)
+    given = rng.standard_normal((40, 6)).astype(np.float32)
+    nodes = given.astype(np.float64) if form is float else form(given)
+    keys = rng.standard_normal((30, nodes.shape[1])).astype(np.float32)
+    squares, slots = np.full((len(nodes), 2), np.inf), np.full((len(nodes), 2), -1)
+    assert update_lists(nodes, squares, slots, keys, np.arange(30)).all()
+    wanted = reference(dict(enumerate(keys)), np.ascontiguousarray(nodes, np.float32), 2)
+    np.testing.assert_array_equal(slots, wanted[1])
+    np.testing.assert_array_equal(np.sqrt(squares), wanted[0])

@@ -8,6 +8,7 @@ from hypothesis import strategies as st
 from test_residual import ACT, OBS, make, store
 
 from nearl import SoftNNConfig, TransitionMemory
+from nearl.certified import CertifiedNeighbors
 from nearl.metrics import ActionCode, Standardized, WeightedL2
 from nearl.thinned import ThinnedExperience, stride_of, thinned
 from nearl.whitened import WhitenedPairs
@@ -78,6 +79,28 @@ def test_what_is_found_is_the_nearest_of_the_multiples_of_the_stride(
         right = torch.cdist(experience.metric.embed(obs, act), keys).min(1)
         torch.testing.assert_close(far[:, 0], right.values, atol=1e-4, rtol=1e-4)
         assert np.isin(near.numpy(), wanted).all()
+
+
+@pytest.mark.parametrize("k", [1, 3])
+@pytest.mark.parametrize("window", [60, 100])
+def test_kept_lists_name_only_what_can_be_found(k, window):
+    rng = np.random.default_rng(0)
+    memory = TransitionMemory(100, (OBS,), (ACT,))
+    experience = ThinnedExperience(memory, METRICS["raw"](), window=window, sample=20)
+    certified = CertifiedNeighbors(experience, k=k)
+    nodes = np.arange(12)
+    obs, act = (
+        torch.randn(12, OBS, generator=torch.Generator().manual_seed(0)),
+        torch.zeros(12, ACT),
+    )
+    for size in (10, 5, 0, 30, 1, 20, 40, 3, 50, 7):
+        store(memory, size, rng)
+        obs = obs + 1e-3
+        keys = experience.metric.embed(obs, act).numpy()
+        far, near = certified.nearest(nodes, keys)
+        squared, found = experience.search(keys, k)
+        assert np.array_equal(near, found)
+        np.testing.assert_allclose(far, np.sqrt(squared), rtol=1e-12)
 
 
 def test_neighbors_in_a_graph_are_of_the_sample_and_nodes_are_all():

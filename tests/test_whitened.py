@@ -6,6 +6,7 @@ import torch
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+import nearl.envs  # noqa: F401
 from nearl import ActionCode
 from nearl.agents import NNAC
 from nearl.whitened import Whitened
@@ -70,6 +71,25 @@ def test_the_scale_changes_only_when_the_data_have_drifted():
     restored.load_state_dict(metric.state_dict())
     assert torch.equal(restored.embed(obs, act), metric.embed(obs, act))
     assert np.array_equal(metric.embed(obs.numpy(), act.numpy()), metric.embed(obs, act).numpy())
+
+
+@pytest.mark.parametrize("dims", [1, 4])
+@pytest.mark.parametrize("spread", [3.0, 20.0])
+def test_directions_that_widen_later_take_the_place_of_narrower_ones(dims, spread):
+    """Of 20 directions, 16 can be in use: all that the data have at first."""
+    rng = np.random.default_rng(0)
+    turn = np.linalg.qr(rng.normal(size=(20, 20)))[0]
+    metric, act = Whitened(20, CODE), torch.zeros(500, dtype=torch.int64)
+    first, later = np.repeat([1.0, 0.0], [16, 4]), np.ones(20)
+    later[16 : 16 + dims] = spread
+    for widths in (first, later):
+        rows = rng.normal(size=(500, 20)) * widths @ turn
+        metric.observe(torch.from_numpy(rows), act)
+        assert metric.rescale() and metric.rank == 16
+    variances, directions = np.linalg.eigh((metric.spread / metric.count).numpy())
+    used = metric.axes.numpy() * np.sqrt(variances[:3:-1])
+    np.testing.assert_allclose(np.abs(used.T @ directions[:, :3:-1]), np.eye(16), atol=1e-9)
+    assert not metric.rescale()
 
 
 def test_constant_data_keep_the_scale():

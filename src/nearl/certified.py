@@ -17,6 +17,7 @@ from numpy.typing import NDArray
 
 from nearl.experience import Experience
 from nearl.neighbors.canonical import insert, squared_distance
+from nearl.thinned import ThinnedExperience
 
 Floats = NDArray[np.float64]
 Ints = NDArray[np.int64]
@@ -26,7 +27,8 @@ LAG = 1024  # new points that a list may lack
 class CertifiedNeighbors:
     """The ``k`` nearest stored transitions of nodes whose keys move a little between calls.
 
-    A list that lacks more than ``lag`` new points is searched for again.
+    A list that lacks more than ``lag`` new points is searched for again. In a
+    ``ThinnedExperience`` any new point does that, as it may put an end to older ones.
     """
 
     def __init__(
@@ -35,6 +37,7 @@ class CertifiedNeighbors:
         self.experience, self.k, self.length = experience, k, k + spare
         # Only so many of the latest transitions can be found.
         self.window: int = getattr(experience, "window", experience.memory.capacity)
+        lag = 0 if isinstance(experience, ThinnedExperience) else lag
         self.lag = min(lag, self.window, experience.memory.capacity)
         self.searched = 0  # how many searches the certificate could not save
         self._reset()

@@ -79,6 +79,9 @@ def estimate_lipschitz(
 class LipschitzRule:
     """L as a number, or ``"auto"``: estimated again each time the memory has doubled.
 
+    The first call after each power of two makes the estimate, from what is stored then: so it
+    depends on when L is asked for, be it only to report it.
+
     With ``reward_units`` a number counts in units of the root mean square stored reward, so that
     the bonus keeps its weight when all rewards are multiplied by a constant.
     """
@@ -108,7 +111,7 @@ class LipschitzRule:
             return float(self._given) * unit
         total = self._experience.memory.total
         if total >= self._next:
-            # Estimate at fixed sizes only, so that the answer does not depend on when it is asked.
+            # Powers of two, so that calls in between, however many, change nothing.
             self._next = 2 ** (int(np.log2(total)) + 1)
             self._estimate = estimate_lipschitz(
                 self._experience, horizon=self._horizon, gamma=self._gamma

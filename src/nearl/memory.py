@@ -118,10 +118,14 @@ class TransitionMemory:
         td_error: Any = None,
     ) -> Tensor:
         """Store a batch ``(B, ...)`` and return its slots ``(B,)``; bad values change nothing."""
-        values = (obs, act, reward, next_obs, terminated, truncated)
-        rows = self.check(**dict(zip(Transitions._fields[1:], values, strict=False)))
+        values = (obs, act, reward, next_obs, terminated, truncated, td_error)
+        given = dict(zip(Transitions._fields[1:], values, strict=True))
+        if td_error is None:
+            del given["td_error"]
+        rows = {"td_error": torch.nan} | self.check(**given)
         axis, batch = len(self.lead), rows["reward"].shape[len(self.lead)]
-        rows["td_error"] = torch.nan if td_error is None else self._shaped("td_error", td_error)
+        if batch == 0:
+            return self._ring(0)
         start, end = self.total % self.capacity, (self.total + batch - 1) % self.capacity + 1
         place: Any = slice(start, end) if start < end else self._ring(batch)
         for name, value in rows.items():
@@ -140,6 +144,7 @@ class TransitionMemory:
         self.total += len(place)
         return slots
 
+    @np.errstate(over="ignore")  # what is too large for its column is named instead
     def check(self, **fields: Any) -> dict[str, Any]:
         """Refuse what ``add`` would refuse, without adding it; returns the fields as arrays."""
         rows = {name: self._checked(name, value) for name, value in fields.items()}
@@ -184,15 +189,17 @@ class TransitionMemory:
         return given
 
     def _checked(self, name: str, value: Any) -> Any:
-        given = self._shaped(name, value)
-        if not self._columns[name].dtype.is_floating_point:
+        """The value as ``_shaped`` gives it, if the column can hold it; TD errors may be NaN."""
+        given, dtype = self._shaped(name, value), self._writable[name].dtype
+        floating = self._columns[name].dtype.is_floating_point
+        if name == "td_error" or (given.dtype == dtype and not floating):
             return given
-        finite = torch.isfinite(given) if isinstance(given, Tensor) else np.isfinite(given)
-        if not finite.all():
-            where = tuple(torch.nonzero(~torch.as_tensor(finite))[0].tolist())
+        held = _held(given, dtype, floating)
+        if not held.all():
+            where = tuple(torch.nonzero(~torch.as_tensor(held))[0].tolist())
             raise ValueError(
-                f"{name}{list(where)} is {given[where].item()} at step {self.total}: "
-                "only finite values can be stored (the memory is unchanged)"
+                f"{name}{list(where)} is {given[where].item()} at step {self.total}: only "
+                f"{'finite ' * floating}values of {dtype} can be stored (the memory is unchanged)"
             )
         return given
 
@@ -296,3 +303,12 @@ class TransitionMemory:
         )
         memory.load_state_dict(state)
         return memory
+
+
+def _held(given: Any, dtype: Any, floating: bool) -> Any:
+    """Where numbers stay finite, or whole ones the same, when they become ``dtype``."""
+    if isinstance(given, Tensor):
+        stored = given.to(dtype)
+        return torch.isfinite(stored) if floating else stored.long() == given.long()
+    stored = given.astype(dtype, copy=False)
+    return np.isfinite(stored) if floating else stored == given

@@ -56,8 +56,8 @@ class PolicyKeys:
         elif memory.total > max(self._total, memory.capacity):
             counts = np.arange(max(self._total, memory.total - memory.capacity), memory.total)
             nodes = 2 * (counts % memory.capacity)
-            nodes = nodes[nodes + 1 < len(self._made)]
-            self._made[nodes] = self._made[nodes + 1] = -1
+            nodes = np.concatenate([nodes, nodes + 1])
+            self._made[nodes[nodes < len(self._made)]] = -1
         self._epoch, self._total = self.experience.epoch, memory.total
 
     def _make(self, nodes: Ints, policy: Policy) -> NDArray[np.float32]:

@@ -69,7 +69,8 @@ class Whitened(Standardized):
         if rank == self.rank:
             used = self.axes[:, :rank]
             ratios = torch.linalg.eigvalsh(used.T @ covariance @ used)
-            if ratios.max() < self.drift and ratios.min() > 1.0 / self.drift:
+            steady = ratios.max() < self.drift and ratios.min() > 1.0 / self.drift
+            if steady and not self._overlooks(covariance, variances[:rank]):
                 return False
         self.axes, self.rank = torch.zeros_like(self.axes), rank
         self.axes[:, :rank] = directions[:, :rank] * variances[:rank].rsqrt()
@@ -77,6 +78,19 @@ class Whitened(Standardized):
         single = covariance.diagonal().float()  # what a policy scales its inputs by
         self.variance = torch.where(single > 1e-8, single, torch.ones(self.obs_dim))
         return True
+
+    def _overlooks(self, covariance: Tensor, widest: Tensor) -> bool:
+        """Whether the data have become much wider than the axes in use can see.
+
+        ``widest`` are the largest variances in any directions, which those within the span of the
+        axes never exceed.
+        """
+        if self.axes.shape[1] == self.obs_dim:
+            return False
+        used = self.axes[:, : len(widest)]
+        used = used / used.norm(dim=0)
+        within = torch.linalg.eigvalsh(used.T @ covariance @ used).flip(0)
+        return bool((widest > self.drift * within).any())
 
     def embed(self, obs: Rows, act: Rows) -> Rows:
         given = torch.as_tensor(obs)

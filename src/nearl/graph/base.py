@@ -19,6 +19,7 @@ from nearl.experience import Experience
 from nearl.graph.nodes import Change, NodeTable
 from nearl.graph.sweeps import settle, sweep, sweep_in_place
 from nearl.lipschitz import LipschitzRule
+from nearl.ring_numbers import numbers_at
 
 Ints = NDArray[np.int64]
 Floats = NDArray[np.float64]
@@ -57,6 +58,7 @@ class NeighborGraph(ABC):
         self.values: Floats = np.zeros(2 * experience.memory.capacity)
         self._unsettled = np.zeros(len(self.values), dtype=bool)  # nodes without a first value
         self.backup: Floats = np.zeros(0)  # r + gamma V(s') of every stored transition
+        self._valued = self._backed = -1  # transitions stored when values and backup were made
         self._epoch = experience.epoch
         self._forget()
 
@@ -116,6 +118,7 @@ class NeighborGraph(ABC):
         bonus = self.lipschitz * np.where(near < 0, 0.0, distances)
         run = sweep_in_place if in_place else sweep
         run(self.values, self.backup, rewards, discounts, nodes, near, bonus, weights, sweeps)
+        self._valued = self._backed = self.table.total
 
     def nodes(self) -> Ints:
         """All nodes in use: next states first, then the states that start somewhere."""
@@ -133,16 +136,34 @@ class NeighborGraph(ABC):
 
     def state_values(self, slots: Tensor) -> Tensor:
         """V(s) of stored states, ``(B,)``."""
-        return torch.from_numpy(self.values[self.table.source[slots.numpy()]]).float()
+        known = self._seen(slots.numpy(), self._valued)
+        return torch.from_numpy(self.values[self.table.source[known]]).float()
 
     def next_values(self, slots: Tensor) -> Tensor:
         """V(s') of stored next states, ``(B,)``; not masked where terminated."""
-        return torch.from_numpy(self.values[slots.numpy()]).float()
+        return torch.from_numpy(self.values[self._seen(slots.numpy(), self._valued)]).float()
 
     def td_errors(self, slots: Tensor) -> Tensor:
         """r + gamma V(s') - V(s): the advantage of the action that was taken, ``(B,)``."""
-        here = self.values[self.table.source[slots.numpy()]]
-        return torch.from_numpy(self.backup[slots.numpy()] - here).float()
+        known = self._seen(slots.numpy(), self._backed)
+        here = self.values[self.table.source[known]]
+        return torch.from_numpy(self.backup[known] - here).float()
+
+    def _seen(self, slots: Ints, until: int, total: int | None = None) -> Ints:
+        """The slots, if they hold none but the first ``until`` transitions ever stored.
+
+        ``total`` have been stored: as many as in the memory now, unless given.
+        """
+        total = self.experience.memory.total if total is None else total
+        if total != until or slots.max(initial=-1) >= total:
+            written = numbers_at(slots, total, self.table.capacity)
+            missed = slots[(written < 0) | (written >= until)]
+            if len(missed):
+                raise ValueError(
+                    f"slot {missed[0]} holds nothing that the last evaluation has seen: "
+                    "call evaluate() first"
+                )
+        return slots
 
     # -- saving ----------------------------------------------------------------------------------
 
@@ -157,6 +178,8 @@ class NeighborGraph(ABC):
         self.update()
         self.values[:], self._unsettled[:] = 0.0, True
         self.values[nodes], self._unsettled[nodes] = values, False
+        fresh = int(self._unsettled[: len(self.experience)].sum())  # next states without a value
+        self._valued, self._backed = self.table.total - fresh, -1
 
     # -- what the two kinds of action space do differently ---------------------------------------
 

@@ -97,8 +97,10 @@ class CandidateGraph(NeighborGraph):
 
     def action_values(self, slots: Tensor) -> Tensor:
         """Q(s, a) of every candidate at stored states, ``(B, C)``."""
-        nodes = self.table.source[slots.numpy()]
+        nodes = self.table.source[self._seen(slots.numpy(), self._backed)]
         near, squared = self.near[nodes], self.squared[nodes]
+        if self.table.total != self._backed:  # updated since: lists may name what has no value
+            self._seen(near[near >= 0], self._backed, self.table.total)
         bonus = np.where(near < 0, np.inf, self.lipschitz * np.sqrt(np.where(near < 0, 0, squared)))
         return torch.from_numpy((self.backup[near] + bonus).min(-1)).float()
 

@@ -71,14 +71,16 @@ class ContinuousGraph(NeighborGraph):
             rewards[first] + bonus[count:] + discounts[first] * after[first]
         )
         self.backup = rewards + discounts * after
+        self._valued = self._backed = self.table.total
 
     def action_values(self, slots: Tensor, actions: Tensor) -> Tensor:
         """Q(s, a) of candidate actions ``(B, C, *act)`` at stored states, ``(B, C)``."""
-        nodes = self.table.source[slots.numpy()]
+        nodes = self.table.source[self._seen(slots.numpy(), self._backed)]
         states = torch.from_numpy(self.table.states(nodes))
         batch, candidates = actions.shape[:2]
         repeated = states.repeat_interleave(candidates, 0)
         keys = self.experience.metric.embed(repeated, actions.flatten(0, 1))
         found = self.experience.index.query(host(keys), self.neighbors)
+        self._seen(found.slots.ravel(), self._backed)
         value: NDArray[np.float64] = self.backup[found.slots] + self.lipschitz * found.distances
         return torch.from_numpy(value.min(-1)).float().view(batch, candidates)

@@ -33,7 +33,7 @@ class NodeTable:
         self.memory, self.capacity = memory, memory.capacity
         self.source = np.full(memory.capacity, -1, dtype=np.int64)  # node of each slot's state
         self._starts: Ints | None = None
-        self._total = 0
+        self.total = 0  # transitions taken in
 
     def starts(self) -> Ints:
         """Nodes of states that no stored transition leads into."""
@@ -64,7 +64,7 @@ class NodeTable:
         """Take in the transitions written since the last call."""
         memory, capacity = self.memory, self.capacity
         oldest = max(0, memory.total - capacity)
-        counts = np.arange(max(self._total, oldest), memory.total)
+        counts = np.arange(max(self.total, oldest), memory.total)
         slots = counts % capacity
         nowhere = np.zeros(0, dtype=np.int64)
         moved_from, moved_to = nowhere, nowhere
@@ -83,7 +83,7 @@ class NodeTable:
         known = counts - memory.streams >= oldest
         known[known] = self._continues(before[known], slots[known])
         self.source[slots] = np.where(known, before, slots + capacity)
-        self._total = memory.total
+        self.total = memory.total
         starts = slots[~known] + capacity
         if replaced or len(starts):
             self._starts = None

@@ -16,7 +16,7 @@ HEAD = 8  # dimensions after which a leaf may be abandoned
 def candidates(  # type: ignore[no-untyped-def]
     tree, queries, errors, first, k, names, lowers, ends
 ):
-    """Slots that may be among the k nearest of each query, query after query.
+    """Slots that may be among the k nearest of each query from the first on, query after query.
 
     Fills names and the lower bounds of their distances up to ends[q] for query q, and returns the
     first query for which the room did not suffice, or their number.  The codes may misplace a
@@ -43,7 +43,7 @@ def candidates(  # type: ignore[no-untyped-def]
     sums = np.empty((1, BLOCK), np.float32)
     rest = np.zeros((1, BLOCK), np.float32)
     rounding = 1.0 + (dim + 9) * 2.0**-23
-    end = ends[first - 1] if first > 0 else 0
+    end = 0
     for q in range(first, count):
         start = end
         uppers[:] = np.inf
@@ -149,10 +149,15 @@ def _compact(names, lowers, start, end, upper):  # type: ignore[no-untyped-def]
 
 
 @njit(cache=True, error_model="numpy")
-def rank(queries, names, rows, ends, keys, squares, slots):  # type: ignore[no-untyped-def]
-    """Measure the candidates, whose keys are keys[rows], canonically into sorted lists (Q, k)."""
+def rank(  # type: ignore[no-untyped-def]
+    queries, first, last, names, rows, ends, keys, squares, slots
+):
+    """Measure candidates of queries first to last - 1, whose keys are keys[rows], canonically.
+
+    Fills their sorted lists among squares and slots (Q, k).
+    """
     begin = 0
-    for q in range(queries.shape[0]):
+    for q in range(first, last):
         for i in range(begin, ends[q]):
             squared = squared_distance(queries[q], keys[rows[i]])
             insert(squares[q], slots[q], squared, names[i])

@@ -14,6 +14,8 @@ from nearl.neighbors.rotation import LARGEST, identity, principal
 from nearl.neighbors.simd import BLOCK
 from nearl.neighbors.sources import KeySource, StoredKeys
 
+ROOM = 2**18  # candidates held together, unless a single query has more
+
 
 class PrunedIndex(ArrayIndex):
     """Leaves of 64 points with bounding boxes; the nearest boxes are searched first.
@@ -124,26 +126,29 @@ class PrunedIndex(ArrayIndex):
     def _query(self, keys: Floats, k: int) -> tuple[NDArray[np.float64], Slots]:
         squares = np.full((len(keys), k), np.inf)
         slots = np.full((len(keys), k), -1, np.int64)
-        ends = np.zeros(len(keys), np.int64)
+        ends = np.empty(len(keys), np.int64)
         turned, errors = self._rotation(keys)
         errors += self._error
-        done = 0
-        self._room = max(self._room, 4 * len(keys))
+        self._room = max(self._room, min(4 * len(keys), ROOM))
         names, lowers = np.empty(self._room, np.int64), np.empty(self._room)
-        while True:
-            done = candidates(self._tree, turned, errors, done, k, names, lowers, ends)
-            if done == len(keys):
-                break
-            self._room *= 2
-            names = grown(names, self._room, 0)
-            lowers = grown(lowers, self._room, 0)
-        if isinstance(self._source, StoredKeys):
-            rank(keys, names, names, ends, self._source.rows, squares, slots)
-        elif len(ends):
-            wanted, rows = np.unique(names[: ends[-1]], return_inverse=True)
-            exact = _floats(self._source.take(wanted))
-            rank(keys, names, rows, ends, exact, squares, slots)
+        begin = 0
+        while begin < len(keys):
+            done = candidates(self._tree, turned, errors, begin, k, names, lowers, ends)
+            if done > begin:
+                exact, rows = self._exact(names[: ends[done - 1]])
+                rank(keys, begin, done, names, rows, ends, exact, squares, slots)
+            if done == begin or (done < len(keys) and self._room < ROOM):
+                self._room *= 2
+                names, lowers = np.empty(self._room, np.int64), np.empty(self._room)
+            begin = done
         return squares, slots
+
+    def _exact(self, slots: Slots) -> tuple[Floats, Slots]:
+        """An array with the exact keys of slots, and which of its rows is whose."""
+        if isinstance(self._source, StoredKeys):
+            return self._source.rows, slots
+        wanted, rows = np.unique(slots, return_inverse=True)
+        return _floats(self._source.take(wanted)), rows
 
 
 def _floats(keys: Floats) -> Floats:

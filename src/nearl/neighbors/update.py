@@ -21,14 +21,16 @@ def update_lists(
     A list holds canonical squared distances and slots in the order of a query; free places hold
     (inf, -1).  Returns which nodes changed, (M,).  The new slots must not be in the lists yet.
     """
-    rows = as_keys(new_keys, node_keys.shape[1])
+    # As for new keys, but not searched for infinities: that takes half as long as the update.
+    nodes = np.require(node_keys, np.float32, ("C", "W"))
+    rows = as_keys(new_keys, nodes.shape[1])
     names = as_slots(new_slots)
     if len(names) != len(rows):
         raise ValueError(f"{len(names)} slots given for {len(rows)} keys; they must match")
-    changed = np.zeros(len(node_keys), np.bool_)
+    changed = np.zeros(len(nodes), np.bool_)
     for begin in range(0, len(rows), BLOCK):
         part = slice(begin, begin + BLOCK)
-        _update(node_keys, lists_d2, lists_slot, rows[part], names[part], changed)
+        _update(nodes, lists_d2, lists_slot, rows[part], names[part], changed)
     return changed
 
 

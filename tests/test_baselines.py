@@ -245,3 +245,45 @@ def test_n_step_targets_by_hand():
     assert targets.add("a", 1.0, 99.0) == [] and targets.add("b", 2.0, 99.0) == []
     assert targets.add("c", 3.0, 8.0) == [("a", 1 + 0.5 * 2 + 0.25 * 8)]
     assert targets.end(0.0) == [("b", 2 + 0.5 * 3), ("c", 3.0)]
+
+
+class Endless(gym.Env):
+    """Nothing ends."""
+
+    observation_space, action_space = spaces.Box(-1, 1, (2,)), spaces.Discrete(2)
+
+    def reset(self, *, seed=None, options=None):
+        super().reset(seed=seed)
+        return np.zeros(2, np.float32), {}
+
+    def step(self, action):
+        return self.np_random.uniform(-1, 1, 2).astype(np.float32), 1.0, False, False, {}
+
+
+def test_steps_that_wait_end_where_environments_are_reset():
+    agent = NEC("MlpPolicy", Endless(), horizon=20, train_freq=1, seed=0, device="cpu").learn(8)
+    assert [len(steps) for steps in agent.waiting] == [8]
+    agent.learn(3)  # which resets
+    assert [len(steps) for steps in agent.waiting] == [3]
+    agent.learn(2, reset_num_timesteps=False)  # which goes on
+    assert [len(steps) for steps in agent.waiting] == [5]
+    agent.set_env(agent.get_env())
+    agent.learn(2, reset_num_timesteps=False)
+    assert [len(steps) for steps in agent.waiting] == [2]
+
+
+def test_targets_of_nec_are_saved_and_loaded(tmp_path):
+    options = {"horizon": 3, "learning_starts": 10, "seed": 0, "device": "cpu"}
+    agent = NEC("MlpPolicy", Endless(), **options).learn(40)
+    agent.save_replay_buffer(tmp_path / "targets")
+    again = NEC("MlpPolicy", Endless(), **options)
+    again.load_replay_buffer(tmp_path / "targets")
+    buffer = again.replay_buffer
+    assert buffer.size() == agent.replay_buffer.size() == 37
+    assert np.array_equal(buffer.targets, agent.replay_buffer.targets)
+    again.learn(20)
+    assert again.replay_buffer.size() == 37 + 17
+    other = NEC("MlpPolicy", Chain(), **options)
+    with pytest.raises(ValueError, match=r"targets'.*TargetBuffer of \(2,\).*\(4,\)"):
+        other.load_replay_buffer(tmp_path / "targets")
+    assert other.replay_buffer.size() == 0

@@ -118,7 +118,9 @@ def test_the_replay_buffer_keeps_the_lists(tmp_path):
 
 def test_mixing_is_logged_and_can_be_undone():
     model = train(TD3, 80)
-    fast = nearl.accelerate(model, form="residual", gate=0.0, mix=1.0, refresh_every=20)
+    fast = nearl.accelerate(
+        model, SoftNNConfig(form="residual", gate=0.0, mix=1.0, refresh_every=20)
+    )
     fast.learn(60, reset_num_timesteps=False)
     assert fast.soft.partners.refreshes == 3
     assert 0 < fast.soft.metrics()["partner_distance"] < 2

@@ -1,5 +1,10 @@
 """NNAC behaves as SB3's agents do, learns, and is the same again from the same seed."""
 
+import copy
+import pickle
+import re
+
+import cloudpickle
 import gymnasium as gym
 import numpy as np
 import pytest
@@ -119,6 +124,30 @@ def test_save_and_load_predict_the_same(tmp_path, env):
     loaded.learn(100, reset_num_timesteps=False, log_interval=1)
     assert loaded.num_timesteps == 300 and len(loaded.experience) == 300
     assert not list(tmp_path.glob(".*tmp"))
+
+
+def test_a_second_learn_trains_too(tmp_path):
+    model = NNAC("MlpPolicy", "CartPole-v1", seed=0).learn(300)
+    model.save(tmp_path / "model")
+    updates = model._n_updates
+    model.learn(200)  # steps count from 0 again, as SB3's do
+    assert model.num_timesteps == 200 and model._n_updates > updates
+    loaded = NNAC.load(tmp_path / "model", env=gym.make("CartPole-v1")).learn(200)
+    assert loaded._n_updates > updates
+
+
+def test_load_takes_settings_and_sb3s_arguments(tmp_path):
+    NNAC("MlpPolicy", "CartPole-v1", seed=0, entropy=0.2).learn(50).save(tmp_path / "lr_0.01.zip")
+    given = {"gamma": 0.5, "learning_rate": 0.01, "seed": 4}
+    loaded = NNAC.load(tmp_path / "lr_0.01", None, "cpu", **given)
+    config = loaded.config
+    assert (config.gamma, config.learning_rate, config.entropy) == (0.5, 0.01, 0.2)
+    assert loaded.learner.graph.gamma == 0.5 and loaded.seed == 4
+    assert loaded.learning_rate == loaded.policy.optimizer.param_groups[0]["lr"] == 0.01
+    for changes in ({"gamma": 1.5}, {"hidden": (64,)}, {"preset": "paper"}):
+        name, value = next(iter(changes.items()))
+        with pytest.raises(ValueError, match=rf"{name} = {re.escape(repr(value))} is"):
+            NNAC.load(tmp_path / "lr_0.01", **changes)
 
 
 @pytest.mark.parametrize("damage", [lambda d: d[: len(d) // 2], lambda d: b"not a model"])
@@ -264,3 +293,28 @@ def test_a_mini_batch_is_valued_again_before_it_is_learned_from():
     assert int(changed.sum()) == sum(seen) and 1 <= sum(seen) <= model.config.batch_size
     assert (memory["td_error"][:100][changed] == 42.0).all()
     assert (learner._last == 42.0).all()  # what was learned from
+
+
+@pytest.mark.parametrize("preset", ["default", "rollout"])
+@pytest.mark.parametrize("copied", [copy.deepcopy, lambda x: pickle.loads(cloudpickle.dumps(x))])
+def test_a_copy_learns_on_as_the_original_does(preset, copied):
+    def trained():
+        env = gym.make("CartPole-v1")
+        return NNAC("MlpPolicy", env, seed=3, preset=preset, learning_starts=20).learn(120)
+
+    def goes_on(model):
+        model.learn(100, reset_num_timesteps=False)
+        return torch.cat([value.flatten() for value in model.policy.state_dict().values()])
+
+    first = trained()
+    second = copied(first)
+    wanted = goes_on(trained())
+    for model in (first, second):
+        assert torch.equal(goes_on(model), wanted)
+    assert len(second.experience) == 220 and second.experience is not first.experience
+
+
+def test_an_agent_without_environment_says_how_to_get_one(tmp_path):
+    NNAC("MlpPolicy", "CartPole-v1", seed=0).save(tmp_path / "agent")
+    with pytest.raises(ValueError, match=r"no environment to learn in: NNAC.load\(path, env="):
+        NNAC.load(tmp_path / "agent").learn(100)

@@ -212,6 +212,8 @@ def test_accelerate_refuses_what_has_no_actor_or_has_the_module_already():
     model = NNTD3("MlpPolicy", "Pendulum-v1", **small())
     with pytest.raises(ValueError, match="has the module already"):
         nearl.accelerate(model)
+    with pytest.raises(TypeError, match=r"NNTD3\(env=ENV, \*\*nearl.preset\('nntd3', .*'paper'"):
+        NNTD3("MlpPolicy", "Pendulum-v1", preset="paper")
     with pytest.raises(TypeError, match="no module"):
         nearl.plain(TD3("MlpPolicy", "Pendulum-v1", **small()))
     with pytest.raises(TypeError, match="unknown setting of the NN module: alpha"):
@@ -519,12 +521,17 @@ def test_without_settings_an_agent_has_the_module_of_its_preset():
         assert agent.nn == SoftNNConfig.of(
             load_preset("nntd3", "default", "Pendulum-v1").kwargs["nn"]
         )
-    # Settings that are given are changes to SoftNNConfig's own defaults.
-    given = nearl.accelerate(DDPG("MlpPolicy", "Pendulum-v1"), lipschitz=2.0)
-    assert given.nn == NNDDPG("MlpPolicy", "Pendulum-v1", nn={"lipschitz": 2.0}).nn
-    assert given.nn == SoftNNConfig(lipschitz=2.0)
-    # Unless the preset is named: then they are changes to that.
-    changed = nearl.accelerate(DDPG("MlpPolicy", "Pendulum-v1"), "default", saturation=0.1)
-    assert changed.nn == replace(mixing, saturation=0.1) != mixing
-    with pytest.raises(ValueError, match="'paper'; other presets"):
+    # Settings are changes to the preset's, unless a module is given.
+    for given in ([], ["default"]):
+        changed = nearl.accelerate(DDPG("MlpPolicy", "Pendulum-v1"), *given, saturation=0.1)
+        assert changed.nn == replace(mixing, saturation=0.1) != mixing
+    for bare in (SoftNNConfig(), {}):
+        given = nearl.accelerate(DDPG("MlpPolicy", "Pendulum-v1"), bare, lipschitz=2.0)
+        assert given.nn == NNDDPG("MlpPolicy", "Pendulum-v1", nn={"lipschitz": 2.0}).nn
+        assert given.nn == SoftNNConfig(lipschitz=2.0)
+    with pytest.raises(ValueError, match=r"lipschitz = 2.0 would change nothing.*SoftNNConfig\(\)"):
+        nearl.accelerate(DDPG("MlpPolicy", "Pendulum-v1"), lipschitz=2.0)
+    with pytest.raises(ValueError, match=r"'paper'; of another preset: .* 'paper'\)\['nn'\], say"):
         nearl.accelerate(DDPG("MlpPolicy", "Pendulum-v1"), "paper")
+    paper = nearl.preset("nntd3", "Hopper-v5", "paper")["nn"]
+    assert nearl.accelerate(TD3("MlpPolicy", "Pendulum-v1"), paper).nn == SoftNNConfig.of(paper)

@@ -96,6 +96,15 @@ def test_cut_in_pieces_equals_in_one_go(tmp_path, changes):
     assert [row["step"] for row in whole.rows()] == steps
 
 
+def test_a_tuple_among_the_settings_can_be_continued(tmp_path):
+    given = {"train_freq": (1, "step")}
+    run = Run(tmp_path)
+    run.train(settings(given=given, steps=100))
+    assert run.train(settings(given=given, steps=150)).num_timesteps == 150
+    with pytest.raises(ValueError, match=r"'train_freq': \[1, 'step'\].*\[2, 'step'\]"):
+        run.train(settings(given={"train_freq": (2, "step")}, steps=150))
+
+
 def test_checkpoints_and_evaluations_change_nothing(tmp_path):
     often = Run(tmp_path / "often").train(settings(eval_every=20, checkpoint_every=30))
     never = Run(tmp_path / "never").train(settings(eval_every=1000, checkpoint_every=1000))

@@ -109,7 +109,7 @@ def test_one_update_of_the_critic_is_towards_the_blended_target():
 @pytest.mark.parametrize("kind", [TD3, DDPG, SAC, TQC, CrossQ])
 def test_accelerate_learns_with_the_graph_and_plain_undoes_it(kind):
     model = kind("MlpPolicy", "Pendulum-v1", **small()).learn(80)
-    fast = nearl.accelerate(model, form="residual", refresh_every=20)
+    fast = nearl.accelerate(model, SoftNNConfig(form="residual", refresh_every=20))
     fast.learn(60, reset_num_timesteps=False)
     assert fast.soft.graph.refreshes == 3 and np.isfinite(fast.soft.graph._expected).all()
     assert 0 < fast.soft.metrics()["gate"] <= 0.95

@@ -240,7 +240,7 @@ def test_a_graph_that_is_saved_goes_on_to_the_same_bits(metric, size):
 @pytest.mark.parametrize("kind", [TD3, DDPG, SAC, TQC, CrossQ])
 def test_the_features_are_what_the_first_output_layer_is_given(kind):
     model = kind("MlpPolicy", "Pendulum-v1", **small(seed=0)).learn(80)
-    fast = nearl.accelerate(model, form="residual", metric="critic", refresh_every=20)
+    fast = nearl.accelerate(model, SoftNNConfig(form="residual", metric="critic", refresh_every=20))
     fast.learn(60, reset_num_timesteps=False)
     graph, memory = fast.soft.graph, fast.soft.memory
     assert graph.refreshes == 3 and np.isfinite(graph._expected).all()

@@ -126,6 +126,10 @@ def test_a_finished_run_is_not_trained_again(tmp_path):
     run.train(settings(steps=300))
     assert run.checkpoint.stat().st_mtime_ns == before
     assert [row["step"] for row in run.rows()] == [300]
+    run.train(settings(steps=200))  # nor does it become a shorter one
+    assert run.settings().steps == 300
+    with pytest.raises(ValueError, match="seed must be at least 0, got -1"):
+        settings(seed=-1)
 
 
 def test_a_failing_write_leaves_the_old_file(tmp_path):

@@ -254,6 +254,9 @@ def test_weight_zero_changes_nothing_and_searches_nothing():
         ({"per_episode": (64,)}, "per_episode is"),
         ({"reward_scale": -1.0}, "reward_scale"),
         ({"cutoff": -1}, "cutoff"),
+        ({"lipschitz": "abc"}, "lipschitz must be 'auto' or a number of at least 0, got 'abc'"),
+        ({"lipschitz": -1.0}, "lipschitz must be 'auto' or a number of at least 0, got -1.0"),
+        ({"horizon": 2.5}, "horizon must be a whole number of at least 1, got 2.5"),
     ],
 )
 def test_settings_out_of_range_are_named(changes, message):

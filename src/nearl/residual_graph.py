@@ -20,7 +20,8 @@ from numpy.typing import NDArray
 from torch import Tensor, nn
 
 from nearl.augmented import AugmentedBatch
-from nearl.certified import LAG, CertifiedNeighbors, host
+from nearl.certified import CertifiedNeighbors, host
+from nearl.critic_features import CriticFeatures
 from nearl.experience import Experience
 from nearl.graph_keys import in_the_graph, keep_up
 from nearl.policy_keys import Policy
@@ -39,7 +40,6 @@ from nearl.residual import (
 from nearl.residual_skill import ResidualSkill, probes
 from nearl.ring_numbers import numbers_at
 from nearl.soft_config import SoftNNConfig
-from nearl.thinned import ThinnedExperience
 
 Ints = NDArray[np.int64]
 CHUNK = 2048  # rows that go through the networks together
@@ -73,13 +73,12 @@ class ResidualGraph:
     ) -> None:
         self.experience = experience = in_the_graph(experience, config, targets)
         self.memory, self.targets, self.window = experience.memory, targets, experience.window
+        self._recent = isinstance(experience, RecentExperience)
         self.config, self.gamma, self.seed = config, gamma, 0 if seed is None else seed
         self.k = config.residual_neighbors
         # Lists of several are hardly ever proven right after a refresh: search what is asked.
         spare = SPARE if self.k == 1 else 0
-        # Lists of what is thinned are not kept up with: each is searched for after new transitions.
-        lag = 0 if isinstance(experience, ThinnedExperience) else LAG
-        self._certified = CertifiedNeighbors(experience, k=self.k, spare=spare, lag=lag)
+        self._certified = CertifiedNeighbors(experience, k=self.k, spare=spare)
         rows = self.memory.capacity  # touched, and so in memory, only when filled
         floats = np.float32
         self._visited = np.zeros(rows, np.int64)  # the memory's total at the last visit; 0: none
@@ -255,16 +254,16 @@ class ResidualGraph:
             "columns": {name: getattr(self, name)[:size].copy() for name in COLUMNS},
             "counts": (self.refreshed, self.refreshes, self._updates),
             "skill": self.skill.sums.clone(),
-            "kind": self.experience.kind,
+            "shape": self._shape,
             "experience": own,
         }
 
     def load_state_dict(self, state: Mapping[str, Any]) -> None:
         """Continue from ``state_dict``, once the memory has been restored.
 
-        What another metric found is left: the next refresh finds it anew.
+        What was found with other settings is left: the next refresh finds it anew.
         """
-        if state.get("kind", self.experience.kind) != self.experience.kind:
+        if not self._fits(state):
             return
         if self._recent:
             self.experience.load_state_dict(state["experience"])
@@ -275,9 +274,19 @@ class ResidualGraph:
         self._reported = -1, {}
         self.skill.sums = state["skill"].clone()
 
+    def _fits(self, state: Mapping[str, Any]) -> bool:
+        """Whether a graph like this one was saved; older files tell less of its shape."""
+        kind, _, *rest = own = self._shape
+        older = (state.get("kind", kind), state["columns"]["_near"].shape[1], *rest)
+        return state.get("shape", older) == own and (state["experience"] is None) != self._recent
+
     @property
-    def _recent(self) -> bool:
-        return isinstance(self.experience, RecentExperience)
+    def _shape(self) -> tuple[Any, ...]:
+        """Settings on which it depends what columns and keys are."""
+        metric, sample = self.experience.metric, self.config.graph_sample
+        network = metric.network.state_dict() if isinstance(metric, CriticFeatures) else {}
+        sizes = [tuple(value.shape) for value in network.values()]
+        return self.experience.kind, self.k, self.window, sample, sizes
 
 
 COLUMNS = ("_visited", "_values", "_q", "_near", "_far", "_expected", "_gates")

@@ -61,6 +61,8 @@ class RunSettings:
         for name in ("steps", "eval_every", "eval_episodes", "checkpoint_every", "n_envs"):
             if getattr(self, name) < 1:
                 raise ValueError(f"{name} must be at least 1, got {getattr(self, name)}")
+        if self.seed < 0:
+            raise ValueError(f"seed must be at least 0, got {self.seed}")
 
 
 class Run:
@@ -153,11 +155,11 @@ class Run:
         on_evaluation: Callable[[dict[str, float]], None],
         on_progress: Callable[[int], None],
     ) -> Any:
-        self._write_settings(settings)
         known = self.checkpoint.exists()
         resume = load_checkpoint(agent, self.checkpoint) if known else lambda: None
         if agent.num_timesteps >= settings.steps:
             return agent
+        self._write_settings(settings)
         rows = [row for row in self.rows() if row["step"] <= agent.num_timesteps]
         agent.set_logger(configure(str(self.folder / "tensorboard"), ["tensorboard"]))
         started, at_start = time.perf_counter(), agent.num_timesteps
@@ -203,7 +205,7 @@ class Run:
     def _check_same(self, settings: RunSettings) -> None:
         """Check that the folder's run, if there is one, is the one that is asked for."""
         if self.settings_file.exists():
-            before, now = asdict(self.settings()), asdict(settings)
+            before, now = asdict(self.settings()), json.loads(_as_json(settings))
             different = [
                 f"{name} {before[name]!r} (asked: {now[name]!r})"
                 for name in now
@@ -216,8 +218,7 @@ class Run:
                 )
 
     def _write_settings(self, settings: RunSettings) -> None:
-        text = json.dumps(asdict(settings), indent=2) + "\n"
-        write_text(self.settings_file, text)
+        write_text(self.settings_file, _as_json(settings) + "\n")
 
     def _agent(self, settings: RunSettings) -> Any:
         """A fresh agent on environments whose state a checkpoint can hold."""
@@ -239,6 +240,11 @@ class Run:
             seed=settings.seed,
             device=settings.device,
         )
+
+
+def _as_json(settings: RunSettings) -> str:
+    """What run.json holds, where a tuple is a list."""
+    return json.dumps(asdict(settings), indent=2)
 
 
 def evaluation_seed(settings: RunSettings, step: int) -> int:

@@ -110,6 +110,11 @@ class SoftNNConfig:
         for name in ("error_clip", "grad_clip", "actor_std", "reward_scale"):
             if getattr(self, name) is not None and not getattr(self, name) > 0:
                 raise ValueError(f"{name} must be above 0, got {getattr(self, name)}")
+        number = isinstance(self.lipschitz, int | float) and 0.0 <= self.lipschitz < math.inf
+        if not (self.lipschitz == "auto" or number):
+            raise ValueError(
+                f"lipschitz must be 'auto' or a number of at least 0, got {self.lipschitz!r}"
+            )
         if self.cutoff is not None and self.cutoff < 0:
             raise ValueError(f"cutoff must be at least 0 (or None), got {self.cutoff}")
         self._check_residual()
@@ -159,7 +164,7 @@ class SoftNNConfig:
             )
         if self.gate_background is not None:
             self._within("gate_background", 0.0, math.inf)
-        for name in ("sweeps", "residual_neighbors", "refresh_every", "mix_neighbors"):
+        for name in ("horizon", "sweeps", "residual_neighbors", "refresh_every", "mix_neighbors"):
             self._count(name)
         for name in ("gate_until", "refresh_nodes", "graph_size", "graph_sample"):
             if getattr(self, name) is not None:

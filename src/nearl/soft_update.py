@@ -55,11 +55,15 @@ class SoftNN:
         self.memory, self.policy, self.gamma = memory, policy, gamma
         self.schedule = schedule or WeightSchedule(config)
         self.generator = torch.Generator()
-        self.generator.manual_seed(int(np.random.SeedSequence(seed).generate_state(1)[0]))
+        self.seed(torch.initial_seed() if seed is None else seed)
         parts = soft_parts(memory, config, gamma=gamma, targets=targets, seed=seed)
         self.experience, self.critic, self.graph, self.partners = parts
         self.paused = False  # while true, batches are the base algorithm's but for the scale
         self.seconds, self.updates, self._used = 0.0, 0, torch.zeros(0)
+
+    def seed(self, seed: int) -> None:
+        """Begin anew what is drawn here."""
+        self.generator.manual_seed(int(np.random.SeedSequence(seed).generate_state(1)[0]))
 
     # -- the three modifications -----------------------------------------------------------------
 
@@ -286,7 +290,9 @@ class SoftNN:
         """Continue from ``state_dict``, once the policy's network has been restored."""
         self._renew()
         self.experience.load_state_dict(state["experience"])
-        self.critic.load_state_dict(state["critic"], self.policy)
+        kind = self.experience.kind
+        if state["experience"].get("kind", kind) == kind:  # no keys of another metric
+            self.critic.load_state_dict(state["critic"], self.policy)
         self.generator.set_state(state["generator"])
         self.schedule.steps, self.schedule.episodes = state["steps"], state["episodes"]
         if self.graph is not None and state.get("graph") is not None:

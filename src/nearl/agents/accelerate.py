@@ -14,9 +14,10 @@ from nearl.agents.neighbor_buffer import NeighborReplayBuffer
 from nearl.agents.nntd3 import NNDDPG, NNSAC, NNTD3
 from nearl.agents.soft import SoftUpdate, refuse
 from nearl.presets import default_module
-from nearl.soft_config import SoftNNConfig
+from nearl.soft_config import SoftNNConfig, WeightSchedule
 
 KNOWN: dict[type[OffPolicyAlgorithm], type[SoftUpdate]] = {TD3: NNTD3, DDPG: NNDDPG, SAC: NNSAC}
+OF_ERRORS = ("lipschitz", "horizon", "neighbors", "refresh")  # settings of these alone
 OWN = ("nn", "nn_schedule", "soft")  # attributes that the module adds to an agent
 
 
@@ -41,11 +42,10 @@ def accelerate(
 ) -> SoftUpdate:
     """An agent that goes on from ``model`` with the soft nearest-neighbor update.
 
-    ``settings`` are fields of ``SoftNNConfig`` and replace those of ``nn``. Without either, or with
-    ``nn="default"``, the module is that of the algorithm's preset ``default``; settings alone are
-    changes to ``SoftNNConfig()``. Networks, optimizers, environment and stored
-    transitions are shared with ``model``, not copied: train one of them. The weight's schedule
-    starts now, also for an agent that has been trained already.
+    The module is that of the algorithm's preset ``default``, unless ``nn`` is given; ``settings``
+    are fields of ``SoftNNConfig`` and replace single ones. Networks, optimizers, environment and
+    stored transitions are shared with ``model``, not copied: train one of them. The weight's
+    schedule starts now, also for an agent that has been trained already.
     """
     if isinstance(model, SoftUpdate):
         raise ValueError(f"{type(model).__name__} has the module already; nearl.plain(...) undoes")
@@ -58,12 +58,19 @@ def accelerate(
     kind = accelerated(type(model))
     if isinstance(nn, str) and nn != "default":
         raise ValueError(
-            f"nn must be 'default', settings or a SoftNNConfig, got {nn!r}; other presets: "
-            "nearl.preset(...)"
+            f"nn must be 'default', settings or a SoftNNConfig, got {nn!r}; of another preset: "
+            f"nearl.preset('nntd3', 'Hopper-v5', {nn!r})['nn'], say"
         )
-    if isinstance(nn, str) or (nn is None and not settings):
+    if nn is None or isinstance(nn, str):
         nn = default_module(kind)
     config = SoftNNConfig.of(nn, **settings)
+    idle = [name for name in settings if name in OF_ERRORS and not config.uses_errors]
+    if idle and config.weight > 0:
+        raise ValueError(
+            f"{idle[0]} = {settings[idle[0]]!r} would change nothing: it is of nearest-neighbor "
+            "errors, which this module does not use. Give nn=SoftNNConfig() for the paper's form, "
+            "or critic_weight or actor_weight for errors beside"
+        )
     refuse(model, config)
     if not hasattr(networks[0], "mu"):
         raise TypeError(f"the actor of {type(model).__name__} has no mean action 'mu'")
@@ -71,6 +78,7 @@ def accelerate(
     agent.__dict__.update(model.__dict__)
     agent.nn, agent.replay_buffer_class = config, NeighborReplayBuffer
     agent._attach()
+    agent.nn_schedule = agent.soft.schedule = WeightSchedule(config)  # whatever was saved or loaded
     return agent
 
 

@@ -32,7 +32,8 @@ class ActorTerm:
         # computes those of the critic as well and throws them away; frozen, it need not.
         critic: Any = agent.critic
         frozen = critic.parameters() if self.deterministic else ()
-        self.frozen = [p for p in frozen if p.requires_grad]
+        own = set(self.parameters)  # a features extractor may be that of both
+        self.frozen = [p for p in frozen if p.requires_grad and p not in own]
         self.handles = [
             actor.mu.register_forward_hook(self._capture),
             actor.optimizer.register_step_pre_hook(self._add),

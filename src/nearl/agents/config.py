@@ -92,6 +92,21 @@ class NNACConfig:
                 raise ValueError(f"{name} = {getattr(self, name)!r} is not accepted by NNAC")
 
 
+FIRST = ("preset", "hidden", "init", "std")  # what says how an agent begins
+SETTINGS = tuple(field.name for field in fields(NNACConfig))
+
+
+def changed(config: NNACConfig, changes: dict[str, Any]) -> NNACConfig:
+    """The settings of a saved agent with some replaced; its network stays as it is."""
+    for name in FIRST:
+        if name in changes:
+            raise ValueError(
+                f"{name} = {changes[name]!r} is for a new agent; a saved one has its network, and "
+                f"takes changes of {', '.join(sorted(set(SETTINGS) - set(FIRST)))}"
+            )
+    return replace(config, **changes)
+
+
 def presets(env_id: str | None = None) -> dict[str, dict[str, Any]]:
     """All NNAC presets as written in the YAML file, with what an environment adds to them."""
     text = resources.files("nearl.presets").joinpath("nnac.yaml").read_text()
@@ -105,10 +120,10 @@ def make_config(preset: str, overrides: dict[str, Any], env_id: str | None = Non
     known = presets(env_id)
     if preset not in known:
         raise ValueError(f"unknown preset {preset!r}; accepted: {', '.join(known)}")
-    names = {field.name for field in fields(NNACConfig)}
-    unknown = sorted(set(overrides) - names)
+    unknown = sorted(set(overrides) - set(SETTINGS))
     if unknown:
-        raise TypeError(f"unknown NNAC setting {unknown[0]!r}; known: {', '.join(sorted(names))}")
+        known_names = ", ".join(sorted(SETTINGS))
+        raise TypeError(f"unknown NNAC setting {unknown[0]!r}; known: {known_names}")
     settings = known[preset] | overrides
     if "hidden" in settings:
         settings["hidden"] = tuple(settings["hidden"])

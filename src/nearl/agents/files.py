@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import io
+import os
 import pickle
 from collections.abc import Callable
 from pathlib import Path
@@ -23,10 +24,17 @@ def write_whole(path: Any, suffix: str, write: Callable[[Any], None]) -> None:
     write_atomically(target, lambda file: file.write(buffer.getvalue()))
 
 
+def saved_file(path: str | os.PathLike[str]) -> Path:
+    """The file that SB3 opens for ``path``: itself, or where there is none, with ``.zip``."""
+    path, zipped = Path(path), Path(f"{path}.zip")
+    named = path.suffix and not zipped.is_file()  # what is missing has the name that was given
+    return path if path.is_file() or named else zipped
+
+
 def check_model(path: Any, kind: str) -> None:
     """Refuse a model file that is damaged, by its name."""
     if isinstance(path, str | Path):
-        check_archive(path if Path(path).suffix else f"{path}.zip", f"{kind} model")
+        check_archive(saved_file(path), f"{kind} model")
 
 
 def read_whole(path: Any, kind: str, read: Callable[[], None]) -> None:

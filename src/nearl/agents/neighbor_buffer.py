@@ -83,7 +83,8 @@ class NeighborReplayBuffer(ReplayBuffer):
         infos: list[dict[str, Any]],
     ) -> None:
         """SB3's ``add``, which refuses numbers that are not finite and then changes nothing."""
-        for name, value in (("next_obs", next_obs), ("action", action), ("reward", reward)):
+        given = {"obs": obs, "next_obs": next_obs, "action": action, "reward": reward}
+        for name, value in given.items():
             if not np.isfinite(value).all():
                 where = tuple(int(i) for i in np.argwhere(~np.isfinite(value))[0])
                 raise ValueError(
@@ -91,6 +92,7 @@ class NeighborReplayBuffer(ReplayBuffer):
                     f"{self.memory.total} stored ones: only finite values can be stored (the "
                     "buffer is unchanged); check the environment's observations and rewards"
                 )
+        self.__dict__.pop("_saved", None)  # it is of what was stored before
         position = self.pos
         super().add(obs, next_obs, action, reward, done, infos)
         timeout = self.timeouts[position] > 0

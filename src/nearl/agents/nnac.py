@@ -2,9 +2,7 @@
 
 from __future__ import annotations
 
-import io
 import os
-import pathlib
 from typing import Any, ClassVar, Self
 
 import numpy as np
@@ -13,12 +11,12 @@ from gymnasium import spaces
 from stable_baselines3.common.base_class import BaseAlgorithm
 from stable_baselines3.common.policies import BasePolicy
 from stable_baselines3.common.type_aliases import GymEnv, MaybeCallback
-from stable_baselines3.common.utils import safe_mean
+from stable_baselines3.common.utils import safe_mean, update_learning_rate
 from stable_baselines3.common.vec_env import VecEnv
 
 from nearl.agents.candidates import candidate_actions
 from nearl.agents.checkpoint import restore, state_of
-from nearl.agents.config import make_config
+from nearl.agents.config import FIRST, SETTINGS, changed, make_config
 from nearl.agents.files import check_model, write_whole
 from nearl.agents.graph_learner import GraphLearner
 from nearl.agents.learner import Learner, Row
@@ -30,6 +28,8 @@ from nearl.memory import TransitionMemory
 from nearl.metrics import Metric
 from nearl.networks import CategoricalActor, on_host
 from nearl.saving import load_state, save_state
+
+MADE = ("experience", "learner", "_greedy")  # of an agent's policy and settings
 
 
 class NNAC(BaseAlgorithm):
@@ -89,6 +89,8 @@ class NNAC(BaseAlgorithm):
     # -- construction ----------------------------------------------------------------------------
 
     def _setup_model(self) -> None:
+        self.config = changed(self.config, self.__dict__.pop("_changes", {}))  # of ``load``
+        self.learning_rate = self.config.learning_rate
         self._setup_lr_schedule()
         self.set_random_seed(self.seed)
         config, act_space = self.config, self.action_space
@@ -101,6 +103,11 @@ class NNAC(BaseAlgorithm):
             init=config.init,
             std=config.std,
         )
+        self._make_learner()
+
+    def _make_learner(self) -> None:
+        """What learns the policy, with an empty memory."""
+        config, act_space = self.config, self.action_space
         discrete = isinstance(act_space, spaces.Discrete)
         obs_shape = self.observation_space.shape
         act_shape = act_space.shape
@@ -244,30 +251,44 @@ class NNAC(BaseAlgorithm):
         self.logger.record("train/n_updates", self._n_updates, exclude="tensorboard")
         self.logger.dump(step=self.num_timesteps)
 
-    # -- saving ----------------------------------------------------------------------------------
+    # -- copying and saving ----------------------------------------------------------------------
+
+    def __getstate__(self) -> dict[str, Any]:
+        """The agent without what is made of it, whose state comes along instead."""
+        own = {name: value for name, value in self.__dict__.items() if name not in MADE}
+        if "learner" in self.__dict__:
+            own["_parts"] = self.experience.state_dict(), self.learner.state_dict()
+        return own
+
+    def __setstate__(self, state: dict[str, Any]) -> None:
+        """A copy has a learner of its own, which goes on as the other would."""
+        parts = state.pop("_parts", None)
+        self.__dict__.update(state)
+        if parts is not None:
+            self._make_learner()
+            self.experience.load_state_dict(parts[0])
+            self.learner.load_state_dict(parts[1])
 
     def _excluded_save_params(self) -> list[str]:
-        own = ["experience", "learner", "rng", "generator", "_greedy"]
-        return [*super()._excluded_save_params(), *own]
+        return [*super()._excluded_save_params(), *MADE, "rng", "generator"]
 
     def _get_torch_save_params(self) -> tuple[list[str], list[str]]:
         return ["policy", "policy.optimizer"], []
 
-    def save(
-        self,
-        path: str | pathlib.Path | io.BufferedIOBase,
-        exclude: Any = None,
-        include: Any = None,
-    ) -> None:
+    def save(self, path: Any, exclude: Any = None, include: Any = None) -> None:
         """Save policy and settings as SB3 does, but so that the file is never half-written."""
         save = super().save
         write_whole(path, ".zip", lambda file: save(file, exclude=exclude, include=include))
 
     @classmethod
-    def load(cls, path: Any, env: GymEnv | None = None, **kwargs: Any) -> Self:  # type: ignore[override]
-        """Load what ``save`` wrote; a damaged file is named."""
+    def load(cls, path: Any, env: Any = None, *args: Any, **kwargs: Any) -> Self:
+        """SB3's ``load``, which also takes settings of NNAC; a damaged file is named."""
         check_model(path, "NNAC")
-        return super().load(path, env=env, **kwargs)
+        changes = {name: kwargs.pop(name) for name in (*FIRST, *SETTINGS) if name in kwargs}
+        model = super().load(path, env, *args, **kwargs, _changes=changes)
+        if "learning_rate" in changes:  # the optimizer came back with its own
+            update_learning_rate(model.policy.optimizer, model.config.learning_rate)
+        return model
 
     def save_replay_buffer(self, path: str | os.PathLike[str]) -> None:
         """Save the transitions, as SB3's off-policy agents do."""
@@ -280,7 +301,13 @@ class NNAC(BaseAlgorithm):
         self.experience.load_state_dict(state)
 
     def _setup_learn(self, *args: Any, **kwargs: Any) -> Any:
+        if self.env is None:
+            raise ValueError(
+                "this agent has no environment to learn in: NNAC.load(path, env=...) gives it one, "
+                "or set_env(...)"
+            )
         result = super()._setup_learn(*args, **kwargs)
+        self._trained_at = min(self._trained_at, self.num_timesteps)  # steps may count from 0 again
         if self.ep_info_buffer is not None:
             self.ep_info_buffer.extend(self._episode_infos)
             self._episode_infos = []

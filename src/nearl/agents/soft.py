@@ -79,6 +79,25 @@ def refuse(agent: Any, config: SoftNNConfig) -> None:
         )
 
 
+def refuse_buffer(path: Any, loaded: ReplayBuffer, own: ReplayBuffer) -> None:
+    """Say why a replay buffer from a file cannot take the place of an agent's ``own``."""
+    if loaded.optimize_memory_usage:
+        raise ValueError(
+            f"'{path}' was saved with optimize_memory_usage, which drops next observations that "
+            "rollouts need"
+        )
+    if (loaded.n_envs, loaded.obs_shape, loaded.action_dim) != (
+        own.n_envs,
+        own.obs_shape,
+        own.action_dim,
+    ):
+        raise ValueError(
+            f"'{path}' holds transitions of {loaded.n_envs} environments with observations "
+            f"{loaded.obs_shape} and {loaded.action_dim} actions; this agent has {own.n_envs}, "
+            f"{own.obs_shape} and {own.action_dim}"
+        )
+
+
 class SoftUpdate(OffPolicyAlgorithm):
     """Mixin before an SB3 off-policy class; ``nn`` holds the settings, ``soft`` the module."""
 
@@ -90,12 +109,24 @@ class SoftUpdate(OffPolicyAlgorithm):
     def __init__(
         self, *args: Any, nn: SoftNNConfig | Mapping[str, Any] | None = None, **kwargs: Any
     ) -> None:
-        if nn is not None and not isinstance(nn, SoftNNConfig | Mapping):
-            raise TypeError(f"nn must be a SoftNNConfig or a mapping of its settings, got {nn!r}")
-        self.nn = default_module(type(self)) if nn is None else SoftNNConfig.of(nn)
+        if "preset" in kwargs:
+            name = type(self).__name__
+            raise TypeError(
+                f"{name} takes a preset as its settings: {name}(env=ENV, "
+                f"**nearl.preset('{name.lower()}', 'Hopper-v5', {kwargs['preset']!r})), say"
+            )
+        self.nn = self._settings(nn)
         super().__init__(*args, **kwargs)
 
+    @classmethod
+    def _settings(cls, nn: Any) -> SoftNNConfig:
+        """The module's settings, as they may be given."""
+        if nn is not None and not isinstance(nn, SoftNNConfig | Mapping):
+            raise TypeError(f"nn must be a SoftNNConfig or a mapping of its settings, got {nn!r}")
+        return default_module(cls) if nn is None else SoftNNConfig.of(nn)
+
     def _setup_model(self) -> None:
+        self.nn = self._settings(self.nn)  # ``load`` puts what it is given in its place
         refuse(self, self.nn)
         if self.replay_buffer_class in (None, ReplayBuffer):
             self.replay_buffer_class = NeighborReplayBuffer
@@ -103,21 +134,23 @@ class SoftUpdate(OffPolicyAlgorithm):
         self._attach()
 
     def _attach(self) -> None:
-        """Build the module over the replay buffer."""
-        if "nn_schedule" not in self.__dict__:
-            self.nn_schedule = WeightSchedule(self.nn)
+        """Build the module over the replay buffer; the schedule goes on by its settings."""
+        old = self.__dict__.get("nn_schedule")
+        counts = {} if old is None else {"steps": old.steps, "episodes": old.episodes}
+        schedule = WeightSchedule(self.nn, **counts)
         if not isinstance(self.replay_buffer, NeighborReplayBuffer):
             self.replay_buffer = NeighborReplayBuffer.adopt(self.replay_buffer)
-        self.soft = SoftNN(
+        soft = SoftNN(
             self.replay_buffer.memory,
             self.nn,
             policy=self._rollout_policy(),
             gamma=self.gamma,
-            schedule=self.nn_schedule,
+            schedule=schedule,
             targets=target_networks(self) if self.nn.uses_graph or self.nn.uses_mix else None,
             seed=self.seed,
         )
-        self.replay_buffer.attach(self.soft)
+        self.replay_buffer.attach(soft)
+        self.soft, self.nn_schedule = soft, schedule  # unless something was refused
 
     def _rollout_policy(self) -> VersionedPolicy:
         """The target actor, where there is one, or the actor; without exploration noise."""
@@ -144,6 +177,12 @@ class SoftUpdate(OffPolicyAlgorithm):
 
         # What VecNormalize does to observations changes at every step, the network or not.
         return VersionedPolicy(actor, act, remember=self._vec_normalize_env is None)
+
+    def set_random_seed(self, seed: int | None = None) -> None:
+        """SB3's own, and what the module draws from."""
+        super().set_random_seed(seed)
+        if seed is not None and "soft" in self.__dict__:
+            self.soft.seed(seed)
 
     # -- learning --------------------------------------------------------------------------------
 
@@ -213,7 +252,17 @@ class SoftUpdate(OffPolicyAlgorithm):
             for hook in hooks:
                 hook.remove()
 
-    # -- saving ----------------------------------------------------------------------------------
+    # -- copying and saving ----------------------------------------------------------------------
+
+    def __getstate__(self) -> dict[str, Any]:
+        """The agent without the module, whose state the replay buffer's brings along."""
+        return {name: value for name, value in self.__dict__.items() if name != "soft"}
+
+    def __setstate__(self, state: dict[str, Any]) -> None:
+        """A copy has a module of its own, which goes on as the other's would."""
+        self.__dict__.update(state)
+        if self.replay_buffer is not None:
+            self._attach()
 
     def _excluded_save_params(self) -> list[str]:
         return [*super()._excluded_save_params(), "soft"]
@@ -224,10 +273,10 @@ class SoftUpdate(OffPolicyAlgorithm):
         write_whole(path, ".zip", lambda file: save(file, exclude=exclude, include=include))
 
     @classmethod
-    def load(cls, path: Any, env: Any = None, **kwargs: Any) -> Self:  # type: ignore[override]
+    def load(cls, path: Any, env: Any = None, *args: Any, **kwargs: Any) -> Self:
         """SB3's ``load``; a damaged file is named."""
         check_model(path, cls.__name__)
-        return super().load(path, env=env, **kwargs)
+        return super().load(path, env, *args, **kwargs)
 
     def save_replay_buffer(self, path: Any) -> None:
         """SB3's own, with the stored errors; the file is never half-written."""
@@ -236,20 +285,13 @@ class SoftUpdate(OffPolicyAlgorithm):
     def load_replay_buffer(self, path: Any, truncate_last_traj: bool = True) -> None:
         """SB3's own; a plain buffer becomes one with neighbors."""
         before, load = self.replay_buffer, super().load_replay_buffer
-        read_whole(path, "replay buffer", lambda: load(path, truncate_last_traj))
-        now = self.replay_buffer
-        if (now.n_envs, now.obs_shape, now.action_dim) != (
-            before.n_envs,
-            before.obs_shape,
-            before.action_dim,
-        ):
+        try:
+            read_whole(path, "replay buffer", lambda: load(path, truncate_last_traj))
+            refuse_buffer(path, self.replay_buffer, before)
+            self._attach()
+        except BaseException:
             self.replay_buffer = before
-            raise ValueError(
-                f"'{path}' holds transitions of {now.n_envs} environments with observations "
-                f"{now.obs_shape} and {now.action_dim} actions; this agent has {before.n_envs}, "
-                f"{before.obs_shape} and {before.action_dim}"
-            )
-        self._attach()
+            raise
 
     def set_env(self, env: Any, force_reset: bool = True) -> None:
         super().set_env(env, force_reset)

@@ -18,6 +18,7 @@ from torch import Tensor
 from nearl.agents.action_net import ActionNet
 from nearl.agents.config import NNACConfig
 from nearl.agents.determinism import DeterminismCheck
+from nearl.agents.files import saved_file
 from nearl.agents.optimist import Optimist
 from nearl.agents.spaces import check_spaces, make_metric
 from nearl.agents.time_limit import limited
@@ -272,14 +273,15 @@ class UCRLFA(BaseAlgorithm):
             "rng": self.rng.bit_generator.state,
             "points": self.envelope.state_dict(),
         }
-        save_state(_named(path), KIND, state)
+        path = Path(path)
+        save_state(path if path.suffix else path.with_suffix(".zip"), KIND, state)
 
     @classmethod
     def load(  # type: ignore[override]
         cls, path: str | os.PathLike[str], env: GymEnv | None = None, **kwargs: Any
     ) -> Self:
         """Load what ``save`` wrote; with an ``env`` it learns on. A damaged file is named."""
-        state = load_state(_named(path), KIND)
+        state = load_state(saved_file(path), KIND)
         settings = state["settings"] | {"reward_range": state["reward_range"]}
         settings |= {"seed": state["seed"]} | kwargs
         model = cls("EnvelopePolicy", env, **settings, _init_setup_model=False)
@@ -293,8 +295,3 @@ class UCRLFA(BaseAlgorithm):
         model.rng.bit_generator.state = state["rng"]
         model.envelope.load_state_dict(state["points"])
         return model
-
-
-def _named(path: str | os.PathLike[str]) -> Path:
-    path = Path(path)
-    return path if path.suffix else path.with_suffix(".zip")

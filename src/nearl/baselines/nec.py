@@ -8,8 +8,10 @@ import numpy as np
 import torch
 from numpy.typing import NDArray
 from stable_baselines3 import DQN
+from stable_baselines3.common.callbacks import BaseCallback
 from stable_baselines3.common.policies import BasePolicy
-from stable_baselines3.common.type_aliases import GymEnv, Schedule
+from stable_baselines3.common.save_util import load_from_pkl
+from stable_baselines3.common.type_aliases import GymEnv, MaybeCallback, Schedule
 from torch import Tensor
 
 from nearl.baselines.nec_policy import NECPolicy
@@ -96,6 +98,30 @@ class NEC(DQN):
     def waiting(self, steps: list[list[tuple[Any, float]]]) -> None:
         for targets, waiting in zip(self._targets, steps, strict=True):
             targets.waiting = waiting
+
+    def _setup_learn(
+        self,
+        total_timesteps: int,
+        callback: MaybeCallback = None,
+        reset_num_timesteps: bool = True,
+        *args: Any,
+        **kwargs: Any,
+    ) -> tuple[int, BaseCallback]:
+        if reset_num_timesteps or self._last_obs is None:  # episodes are left, and others begin
+            self.waiting = [[] for _ in self._targets]
+        return super()._setup_learn(total_timesteps, callback, reset_num_timesteps, *args, **kwargs)
+
+    def load_replay_buffer(self, path: Any, truncate_last_traj: bool = True) -> None:
+        """Targets that ``save_replay_buffer`` wrote; the dictionaries are in the model's file."""
+        loaded = load_from_pkl(path, self.verbose)
+        if not isinstance(loaded, TargetBuffer) or loaded.obs_shape != self.replay_buffer.obs_shape:
+            found = f"{type(loaded).__name__} of {getattr(loaded, 'obs_shape', None)}"
+            raise ValueError(
+                f"'{path}' holds a {found}; NEC needs a TargetBuffer of observations "
+                f"{self.replay_buffer.obs_shape}"
+            )
+        loaded.device = self.device
+        self.replay_buffer = loaded
 
     def _create_aliases(self) -> None:
         self.q_net = self.q_net_target = self.policy  # type: ignore[assignment]

@@ -18,6 +18,7 @@ from nearl.agents.soft import SoftUpdate
 from nearl.critic import NNCritic
 from nearl.experience import Experience
 from nearl.lipschitz import returns_to_go
+from nearl.soft_config import SoftNNConfig
 
 Floats = NDArray[np.float64]
 Ints = NDArray[np.int64]
@@ -114,7 +115,7 @@ def _open_population(folder: Path, member: int | None) -> Visits:
 def visits_of(agent: Any, *, title: str) -> Visits:
     """The visits of an agent, also of SB3's own TD3, DDPG or SAC with a replay buffer."""
     if isinstance(agent, TD3 | SAC) and not isinstance(agent, SoftUpdate):
-        agent = accelerate(agent, weight=0.0)  # only to search its replay buffer
+        agent = accelerate(agent, SoftNNConfig(weight=0.0))  # only to search its replay buffer
     if isinstance(agent, SoftUpdate):
         found = _of_soft(agent, title)
     elif isinstance(agent, NNAC):

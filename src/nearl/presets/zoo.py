@@ -149,9 +149,10 @@ def load_preset(
 
 
 def default_module(kind: type) -> SoftNNConfig:
-    """The module of preset ``default`` for an agent's class, such as NNDDPG or a child of it."""
-    names = (parent.__name__.lower() for parent in kind.__mro__)
-    algo = next((name for name in names if name.startswith("nn") and name in FOLDERS), None)
+    """The module of preset ``default`` for an agent's class: NNDDPG, a child of it or of DDPG."""
+    names = (parent.__name__.lower() for parent in kind.__mro__)  # DDPG's come before TD3's
+    folders = (FOLDERS[name] for name in names if name in FOLDERS)
+    algo = next((folder for folder in folders if folder.startswith("nn")), None)
     return SoftNNConfig.of(entries(algo, "default")["default"]["nn"] if algo else None)
 
 

@@ -124,6 +124,16 @@ def test_settings_make_arms_of_their_own(tmp_path):
     assert "td3 tau=0.01" in compare(folders, tmp_path / "out", base="td3 tau=0.005")
 
 
+def test_what_all_runs_share_is_in_no_name(tmp_path):
+    folders = [
+        evaluated(tmp_path / f"{algo}-{s}", algo, s, [s, s + 1.0], gamma=0.9)
+        for algo in ("td3", "nntd3")
+        for s in range(5)
+    ]
+    assert {agent.arm for agent in trained(folders)} == {"td3", "nntd3"}
+    assert "| nntd3 | td3 " in compare(folders, tmp_path / "out")
+
+
 def test_what_cannot_be_compared_is_said(pair, tmp_path):
     base, folders = pair
     twice = evaluated(tmp_path / "again", "td3", 0, base[0])

@@ -318,3 +318,12 @@ def test_an_agent_without_environment_says_how_to_get_one(tmp_path):
     NNAC("MlpPolicy", "CartPole-v1", seed=0).save(tmp_path / "agent")
     with pytest.raises(ValueError, match=r"no environment to learn in: NNAC.load\(path, env="):
         NNAC.load(tmp_path / "agent").learn(100)
+
+
+def test_evaluate_takes_the_id_of_an_environment():
+    model = NNAC("MlpPolicy", "CartPole-v1", seed=0)
+    assert (evaluate(model, "CartPole-v1") == evaluate(model, gym.spec("CartPole-v1"))).all()
+    with pytest.raises(TypeError, match="from an id such as 'CartPole-v1', got <.*evaluate_policy"):
+        evaluate(model, gym.make("CartPole-v1"))
+    with pytest.raises(ValueError, match="episodes must be at least 1, got 0"):
+        evaluate(model, "CartPole-v1", episodes=0)

@@ -7,6 +7,7 @@ from typing import Any, Protocol
 
 import gymnasium as gym
 import numpy as np
+from gymnasium.envs.registration import EnvSpec
 from numpy.typing import NDArray
 
 
@@ -26,16 +27,21 @@ def carried(state: tuple[NDArray[Any], ...] | None, kept: list[bool]) -> dict[st
 
 def evaluate(
     model: Predicts,
-    env_id: str,
+    env_id: str | EnvSpec,
     *,
-    episodes: int,
-    seed: int,
+    episodes: int = 10,
+    seed: int = 0,
     wrap: Callable[[gym.Env[Any, Any]], gym.Env[Any, Any]] = lambda env: env,
     **env_kwargs: Any,
 ) -> NDArray[np.float64]:
     """Returns of ``episodes`` greedy episodes; episode i starts from seed ``(seed, i)``."""
     if episodes < 1:
         raise ValueError(f"episodes must be at least 1, got {episodes}")
+    if not isinstance(env_id, str | EnvSpec):
+        raise TypeError(
+            f"evaluate makes its own environments, from an id such as 'CartPole-v1', got {env_id}; "
+            "SB3's evaluate_policy takes one that exists"
+        )
     envs = [wrap(gym.make(env_id, disable_env_checker=True, **env_kwargs)) for _ in range(episodes)]
     seeds = np.random.SeedSequence(seed).generate_state(episodes)
     obs = [env.reset(seed=int(s))[0] for env, s in zip(envs, seeds, strict=True)]

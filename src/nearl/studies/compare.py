@@ -19,7 +19,7 @@ from typing import Any
 from nearl.population.folder import PopulationSettings, read_settings
 from nearl.population.members import MODULE, arm, sweep_values, swept
 from nearl.population.records import read_rows
-from nearl.runs import Run
+from nearl.runs import Run, RunSettings
 from nearl.saving import file_name, write_text
 from nearl.studies.default_arms import Arm
 from nearl.studies.default_report import curves
@@ -50,28 +50,33 @@ class Trained:
 
 def trained(folders: Sequence[Path]) -> list[Trained]:
     """The agents in folders of ``nearl train`` and ``nearl population``."""
-    agents: list[Trained] = []
+    runs: dict[Path, RunSettings] = {}
     populations: dict[Path, PopulationSettings] = {}
     for folder in folders:
         if (folder / "population.json").exists():
             populations[folder] = read_settings(folder)
         elif (folder / "run.json").exists():
-            agents.append(_run(folder))
+            runs[folder] = Run(folder).settings()
         else:
             raise FileNotFoundError(
                 f"'{folder}' is no run: it has neither run.json (nearl train) nor population.json "
                 "(nearl population)"
             )
+    agents = [_run(folder, settings, runs) for folder, settings in runs.items()]
     for env_id in dict.fromkeys(settings.env_id for settings in populations.values()):
         agents += _members({f: s for f, s in populations.items() if s.env_id == env_id})
     return agents
 
 
-def _run(folder: Path) -> Trained:
-    run = Run(folder)
-    given, rows = run.settings(), run.rows()
+def _run(folder: Path, given: RunSettings, among: Mapping[Path, RunSettings]) -> Trained:
+    """A run, called by its algorithm, preset and what was set otherwise in others ``among`` it."""
+    others = [other.settings for other in among.values() if other.env == given.env]
     preset = [] if given.preset == "default" else [given.preset]
-    changes = [f"{name}={value}" for name, value in given.settings.items()]
+    changes = [
+        f"{name}={value}"
+        for name, value in given.settings.items()
+        if any(name not in other or other[name] != value for other in others)
+    ]
     name = " ".join([given.algo, *preset, *changes])
     return Trained(
         folder=folder,
@@ -81,7 +86,7 @@ def _run(folder: Path) -> Trained:
         beside={key: value for key, value in given.settings.items() if key not in MODULE},
         seed=given.seed,
         every=given.eval_every,
-        rows=rows,
+        rows=Run(folder).rows(),
         preset=given.preset,
     )
 

@@ -191,6 +191,8 @@ def test_bad_settings_are_named():
     for bad in ({"form": "triplet"}, {"epochs": 0}, {"observe": "all"}, {"batch_size": 1}):
         with pytest.raises(ValueError, match=next(iter(bad))):
             SiameseSettings(**bad)
+    with pytest.raises(ValueError, match="samples = 200 is less than one batch of 256"):
+        SiameseSettings(samples=200)
     with pytest.raises(ValueError, match="small network"):
         SiameseSettings(observe="frames")
 

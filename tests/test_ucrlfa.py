@@ -192,6 +192,12 @@ def test_the_same_seed_gives_the_same_agent_also_after_saving(tmp_path):
     )
     with pytest.raises(ValueError, match="no environment"):
         again.learn(10)
+    with pytest.raises(ValueError, match="spaces"):
+        again.set_env(gym.make("nearl/LipschitzPoint1-v1"))
+    again.set_env(gym.make("nearl/LipschitzPoint2-v1"))
+    assert again.learn(episodes=2).num_timesteps > 0
+    with pytest.raises(ValueError, match="UCRLFA needs an environment"):
+        UCRLFA("MlpPolicy", None, horizon=5)
     more = UCRLFA.load(tmp_path / "agent", env=gym.make("nearl/LipschitzPoint2-v1"))
     more.learn(50, reset_num_timesteps=False)
     assert more.num_timesteps == 250 and len(more.envelope) > len(again.envelope)

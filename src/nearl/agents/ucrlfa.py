@@ -100,7 +100,9 @@ class UCRLFA(BaseAlgorithm):
             device="cpu",
             seed=seed,
         )
-        if env is not None and _init_setup_model:
+        if _init_setup_model:
+            if env is None:
+                raise ValueError("UCRLFA needs an environment, or load(path) without one")
             self._setup_model()
 
     # -- construction ----------------------------------------------------------------------------
@@ -135,9 +137,9 @@ class UCRLFA(BaseAlgorithm):
 
     def set_env(self, env: GymEnv, force_reset: bool = True) -> None:
         """Learn from another environment, which needs a time limit too."""
-        limited_env, self.time_limit = limited(env, self.horizon)
+        limited_env, time_limit = limited(env, self.horizon)
         super().set_env(limited_env, force_reset)
-        self.optimist.time_limit = self.time_limit
+        self.time_limit = self.optimist.time_limit = time_limit
 
     @property
     def action_tolerance(self) -> float:
@@ -286,7 +288,7 @@ class UCRLFA(BaseAlgorithm):
         settings |= {"seed": state["seed"]} | kwargs
         model = cls("EnvelopePolicy", env, **settings, _init_setup_model=False)
         if env is None:
-            model.time_limit = state["time_limit"]
+            model.time_limit, model.n_envs = state["time_limit"], 1
             model.observation_space, model.action_space = state["spaces"]
         elif state["spaces"] != (model.observation_space, model.action_space):
             raise ValueError(f"the environment's spaces are not those of '{path}'")

@@ -221,7 +221,8 @@ def preset(
     """Arguments for an agent's constructor: ``NNTD3(env=env, **preset("nntd3", "Hopper-v4"))``.
 
     ``changes`` replace settings of the preset. An environment (which may be given instead of its
-    name) with wrappers in its preset, as Ant-v5, is wrapped with ``load_preset(...).wrap(env)``.
+    name) with wrappers in its preset, as Ant-v5, is wrapped with ``load_preset(...).wrap(env)``;
+    where it has several environments, as PPO's, ``load_preset(...).n_envs`` says how many.
     """
     if isinstance(env, str):
         task = gym.make(env, disable_env_checker=True)

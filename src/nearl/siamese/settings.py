@@ -37,6 +37,11 @@ class SiameseSettings:
         for name, holds in rules.items():
             if not holds:
                 raise ValueError(f"{name} = {getattr(self, name)!r} is not accepted here")
+        if self.samples < self.batch_size:
+            raise ValueError(
+                f"samples = {self.samples} is less than one batch of {self.batch_size}: nothing "
+                "would be trained; take more samples, or a smaller batch_size"
+            )
         if self.architecture == "small" and self.observe != "crop":
             raise ValueError("the small network is for observe='crop'; use architecture='paper'")
 

@@ -216,6 +216,30 @@ def test_populations_with_other_settings_are_other_arms(tmp_path):
         compare([both, alone], tmp_path / "out")
 
 
+def test_agents_of_two_folders_are_the_same_but_for_the_module_or_not_compared(tmp_path):
+    plain = population(tmp_path / "a", lambda m: 0, algos=["td3"], learning_rate=[0.01])
+    for rate, paired in ((0.01, True), (0.02, False)):
+        module = population(
+            tmp_path / f"{rate}", lambda m: 1, algos=["nntd3"], learning_rate=[rate]
+        )
+        if paired:
+            assert set(ends([plain, module], tmp_path / "out")["nntd3"]) == {"over td3"}
+        else:
+            with pytest.raises(ValueError, match="no arm differs from nntd3 in its module alone"):
+                compare([plain, module], tmp_path / "out")
+
+
+def test_folders_of_one_name_and_runs_beside_populations_are_kept_apart(tmp_path):
+    folders = [
+        population(tmp_path / where / "x", lambda m: m.seed, preset=preset, seeds=seeds)
+        for where, preset, seeds in (("p", "default", (0, 1)), ("q", "residual", (2, 3)))
+    ]
+    arms = {agent.arm for agent in trained(folders)}
+    assert {f"nntd3 of {folder}" for folder in folders} <= arms
+    run = evaluated(tmp_path / "run", "td3", 7, [1.0, 2.0], every=100, gamma=0.5)
+    assert {agent.arm for agent in trained([folders[0], run])} == {"td3", "nntd3", "td3 gamma=0.5"}
+
+
 def test_presets_of_populations_are_called_by_their_folders(tmp_path):
     folders = [
         population(tmp_path / name, lambda m: m.seed, algos=["nntd3"], preset=name)

@@ -101,6 +101,11 @@ def test_a_record_with_a_gap_takes_nothing_away_and_is_filled(tmp_path, into):
         assert both.returns["td3_0"].tolist() == [1.0, 2.0, 3.0, 4.0]
         assert both.reached("td3_0") == 40_000 and both.reached("td3_1") == 10_000
         assert differing(*pair) == []
+    other = Evaluations(gap.steps, {"td3_0": np.array([5.0, 7.0, 8.0])})  # of another run
+    for pair in ((whole, other), (other, whole)):
+        both = merged(*pair)
+        assert both.returns["td3_0"][:3].tolist() == [1.0, 2.0, 3.0]
+        assert np.isnan(both.returns["td3_0"][3]) and differing(*pair) == ["td3_0"]
 
 
 def test_merging_twice_changes_nothing(tmp_path, into):

@@ -68,6 +68,8 @@ def test_without_a_seed_of_its_own_an_agent_has_that_of_torch(nn):
         return weights(model.learn(60))
 
     assert equal(run(0), run(0)) and not equal(run(0), run(1))
+    several = [NNTD3("MlpPolicy", "Pendulum-v1", nn=nn, **small()) for _ in range(2)]
+    assert not torch.equal(*(model.soft.generator.get_state() for model in several))
 
 
 def test_a_new_seed_begins_the_modules_draws_anew():
@@ -147,3 +149,10 @@ def test_broken_observations_of_a_reset_are_refused_when_they_arrive(weight):
     with pytest.raises(ValueError, match=r"^obs\[0, 1\] is nan in the transition after 7 stored"):
         model.learn(60)
     assert model.replay_buffer.pos == model.soft.memory.total == 7
+
+
+def test_a_shallow_copy_leaves_the_original_as_it_was():
+    model = NNTD3("MlpPolicy", "Pendulum-v1", seed=0, nn=ERRORS, **small()).learn(60)
+    twin = copy.copy(model)
+    assert type(twin) is NNTD3 and twin.policy is model.policy
+    assert twin.soft is model.soft is model.replay_buffer.soft

@@ -48,7 +48,7 @@ def test_accelerate_starts_the_schedule_of_an_agent_that_had_one(saved, with_buf
     plain = TD3.load(folder / "model")
     if with_buffer:
         plain.load_replay_buffer(folder / "buffer")
-    model = nearl.accelerate(plain, weight=0.9, cutoff=1000)
+    model = nearl.accelerate(plain, SoftNNConfig(weight=0.9, cutoff=1000))
     schedule = model.soft.schedule
     assert schedule is model.nn_schedule and schedule.config == model.nn
     assert (schedule.weight, schedule.steps, schedule.episodes) == (0.9, 0, 0)
@@ -60,7 +60,7 @@ def test_what_a_plain_agent_adds_to_a_loaded_buffer_counts(saved):
     plain = TD3.load(folder / "model", env=model.get_env())
     plain.load_replay_buffer(folder / "buffer")
     plain.learn(30, reset_num_timesteps=False)
-    again = nearl.accelerate(plain, weight=0.5, cutoff=None)
+    again = nearl.accelerate(plain, SoftNNConfig(weight=0.5, cutoff=None))
     assert again.soft.memory.total == again.replay_buffer.pos == 130
 
 

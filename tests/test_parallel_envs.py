@@ -98,6 +98,8 @@ def test_environments_of_the_users_own_are_the_same_in_processes():
         batch.reset()
         ends = [batch.step(np.zeros((2, 4)), np.arange(2)).truncated.all() for _ in range(7)]
         assert ends == [False] * 6 + [True] and batch.max_episode_steps == 7
+        again = ParallelGym("nearl.envs:ShortWalker", 2, seeds=[0, 1], processes=2)
+        assert again.max_episode_steps == 7
     finally:
         del gym.registry["ShortWalker-v0"]
 

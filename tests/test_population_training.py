@@ -162,6 +162,17 @@ def test_after_ctrl_c_it_goes_on_where_it_was(whole, tmp_path):
     assert 150 < cut.step < 450 and cut.train() and same(whole, cut)
     assert (tmp_path / "eval.csv").read_text() == (whole.folder / "eval.csv").read_text()
 
+    done = population(steps=2, members=MIXED[:1], eval_episodes=0)
+    done.stopping = True  # as after Ctrl-C in its last step
+    assert done.train() and done.train()
+
+    class Slow(Population):
+        def save(self):
+            press([])
+
+    with pytest.raises(KeyboardInterrupt):  # also while it saves
+        Slow("Pendulum-v1", MIXED[:1], **OPTIONS).train(minutes=0)
+
     def press_twice(rows):
         press(rows)
         press(rows)
@@ -220,8 +231,14 @@ def test_a_folder_is_only_read_until_it_is_trained_in(tmp_path):
         pass
     with pytest.raises(BusyError, match="another process has trained in .*: do that again"):
         second.train()
+    with pytest.raises(BusyError, match="another process has trained"):
+        second.save()
+    assert len(population(tmp_path, members=MIXED[:2]).records.rows) == len(first.records.rows) > 0
+    with open(tmp_path / "eval.csv", "a") as file:  # of a process that was killed
+        file.write("0,td3,0,600,1,1,0.001\n1,ddpg,0,600,1,1,0.003\n")
     again = population(tmp_path, members=MIXED[:2], steps=500)
     assert again.records.rows == first.records.rows and again.train()
+    assert len((tmp_path / "eval.csv").read_text().splitlines()) == 1 + len(again.records.rows)
     assert not list(tmp_path.glob(".*.tmp"))
 
 

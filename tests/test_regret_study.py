@@ -69,7 +69,7 @@ def test_results_are_written_and_finished_cells_are_not_run_again(study, monkeyp
     monkeypatch.setattr(regret, "run_point", never)
     monkeypatch.setattr(regret, "run_cartpole", never)
     regret.run_cell(cells[0], 0, regret.cell_file(folder, cells[0], 0))
-    for other in ({"length": 7}, {"env": "nearl/LipschitzPoint2-v1"}):  # are run anew
+    for other in ({"length": 7}, {"env": "nearl/LipschitzPoint1-v1"}):  # are run anew
         with pytest.raises(AssertionError, match="again"):
             regret.run_cell(replace(cells[0], **other), 0, regret.cell_file(folder, cells[0], 0))
     done = []

@@ -308,3 +308,9 @@ def test_errors_are_missing_while_there_are_fewer_transitions_than_neighbors():
         obs, act, after = rng.normal(size=(1, 2)), rng.normal(size=(1, 1)), rng.normal(size=(1, 2))
         soft.observe(obs, act, np.ones(1), after, np.zeros(1, bool), np.zeros(1, bool))
     assert memory["td_error"][:5].isnan().tolist() == [True, True, False, False, False]
+
+
+def test_numbers_of_numpy_are_numbers():
+    given = SoftNNConfig(horizon=np.int64(3), lipschitz=np.float32(1.0), weight=np.float64(0.5))
+    assert given == SoftNNConfig(horizon=3, lipschitz=1.0, weight=0.5)
+    assert type(given.horizon) is int and type(given.lipschitz) is float

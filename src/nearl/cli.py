@@ -214,13 +214,13 @@ def demo(
 def main() -> None:
     """Entry point: mistakes in the arguments end with one line, not a traceback."""
     if os.getcwd() not in sys.path:
-        sys.path.insert(0, os.getcwd())  # as python -m has it: my_module:MyTask-v0 is found
+        sys.path.append(os.getcwd())  # so that my_module:MyTask-v0 is found
     try:
         app()
     except (ValueError, TypeError, OSError, ImportError, GymError) as error:
         Console(stderr=True, highlight=False).print(f"error: {error}", markup=False)
         raise SystemExit(2) from error
     except SystemExit as end:
-        if end.code == INTERRUPTED and set(sys.argv) & CONTINUED:
+        if end.code == INTERRUPTED and CONTINUED.intersection(sys.argv[1:2]):
             Console(stderr=True).print("interrupted; the same command goes on with it")
         raise

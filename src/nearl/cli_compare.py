@@ -18,7 +18,9 @@ def compare(
     ],
     base: Annotated[
         str | None,
-        typer.Option(help="Compare every arm with this one; default each without its module."),
+        typer.Option(
+            help="Compare every arm with this one; by default with itself without module."
+        ),
     ] = None,
     out: Annotated[
         Path | None,

@@ -25,7 +25,7 @@ def population(
     preset: Annotated[str, typer.Option(help="default, residual or paper.")] = "default",
     set_: Annotated[
         list[str] | None,
-        typer.Option("--set", help="Replace a setting, or sweep it: lipschitz=1,3,5; repeatable."),
+        typer.Option("--set", help="Replace a setting, or sweep it: gate_width=0.3,1; repeatable."),
     ] = None,
     out: Annotated[
         Path | None, typer.Option(help="Folder; default runs/population-ENV-PRESET.")

@@ -7,6 +7,8 @@ from collections.abc import Mapping
 from dataclasses import dataclass, fields, replace
 from typing import Any, Literal
 
+import numpy as np
+
 from nearl.metrics import Metric
 from nearl.residual import CENTERS
 
@@ -89,6 +91,9 @@ class SoftNNConfig:
     per_episode: tuple[int, int] | None = None
 
     def __post_init__(self) -> None:
+        for name, value in list(vars(self).items()):
+            if isinstance(value, np.generic):
+                object.__setattr__(self, name, value.item())
         if self.per_episode is not None:
             object.__setattr__(self, "per_episode", tuple(self.per_episode))
         for name, low, high in (

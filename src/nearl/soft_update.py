@@ -16,6 +16,7 @@ from __future__ import annotations
 import time
 from collections.abc import Callable, Iterable, Mapping
 from typing import Any
+from zlib import crc32
 
 import numpy as np
 import torch
@@ -55,7 +56,7 @@ class SoftNN:
         self.memory, self.policy, self.gamma = memory, policy, gamma
         self.schedule = schedule or WeightSchedule(config)
         self.generator = torch.Generator()
-        self.seed(torch.initial_seed() if seed is None else seed)
+        self.seed(crc32(torch.get_rng_state().numpy().tobytes()) if seed is None else seed)
         parts = soft_parts(memory, config, gamma=gamma, targets=targets, seed=seed)
         self.experience, self.critic, self.graph, self.partners = parts
         self.paused = False  # while true, batches are the base algorithm's but for the scale

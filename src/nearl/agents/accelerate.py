@@ -17,7 +17,9 @@ from nearl.presets import default_module
 from nearl.soft_config import SoftNNConfig, WeightSchedule
 
 KNOWN: dict[type[OffPolicyAlgorithm], type[SoftUpdate]] = {TD3: NNTD3, DDPG: NNDDPG, SAC: NNSAC}
-OF_ERRORS = ("lipschitz", "horizon", "neighbors", "refresh")  # settings of these alone
+OF_ERRORS = {"weight", "lipschitz", "horizon", "neighbors", "branch", "refresh", "policy"} | {
+    "policy_noise", "negative_scale", "error_clip", "keep", "actor_std", "log_prob", "grad_clip",
+}  # settings of these alone  # fmt: skip
 OWN = ("nn", "nn_schedule", "soft")  # attributes that the module adds to an agent
 
 
@@ -68,8 +70,7 @@ def accelerate(
     if idle and config.weight > 0:
         raise ValueError(
             f"{idle[0]} = {settings[idle[0]]!r} would change nothing: it is of nearest-neighbor "
-            "errors, which this module does not use. Give nn=SoftNNConfig() for the paper's form, "
-            "or critic_weight or actor_weight for errors beside"
+            f"errors, which this module does not use; nn=SoftNNConfig({idle[0]}=...) does"
         )
     refuse(model, config)
     if not hasattr(networks[0], "mu"):

@@ -260,6 +260,12 @@ class NNAC(BaseAlgorithm):
             own["_parts"] = self.experience.state_dict(), self.learner.state_dict()
         return own
 
+    def __copy__(self) -> Self:
+        """What shares the policy shares its learner."""
+        twin = type(self).__new__(type(self))
+        twin.__dict__.update(self.__dict__)
+        return twin
+
     def __setstate__(self, state: dict[str, Any]) -> None:
         """A copy has a learner of its own, which goes on as the other would."""
         parts = state.pop("_parts", None)

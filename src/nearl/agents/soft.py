@@ -258,6 +258,12 @@ class SoftUpdate(OffPolicyAlgorithm):
         """The agent without the module, whose state the replay buffer's brings along."""
         return {name: value for name, value in self.__dict__.items() if name != "soft"}
 
+    def __copy__(self) -> Self:
+        """What shares the memory shares the module."""
+        twin = type(self).__new__(type(self))
+        twin.__dict__.update(self.__dict__)
+        return twin
+
     def __setstate__(self, state: dict[str, Any]) -> None:
         """A copy has a module of its own, which goes on as the other's would."""
         self.__dict__.update(state)

@@ -37,13 +37,16 @@ class ParallelGym(BatchedEnv):
         self.observation_dim, self.action_dim = one.observation_dim, one.action_dim
         self.action_low, self.action_high = one.action_low, one.action_high
         self.max_episode_steps = one.max_episode_steps
+        made = one._envs[0].unwrapped.spec
+        assert made is not None
+        spec = gym.registry[made.id]  # as it is registered here
         self._obs = np.zeros((n, self.observation_dim))
         self._owner = np.arange(n) % processes
         self._workers = [_start() for _ in range(processes)]
         weakref.finalize(self, _end, self._workers)
         every = np.arange(n)
         for worker, rows in self._shares(every):
-            self._send(worker, (gym.spec(env_id), [int(seeds[i]) for i in every[rows]], kwargs))
+            self._send(worker, (spec, [int(seeds[i]) for i in every[rows]], kwargs))
         for worker, _ in self._shares(every):
             self._receive(worker)
 

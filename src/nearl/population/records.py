@@ -22,8 +22,8 @@ COLUMNS = ("member", "algo", "seed", "step", "mean_return", "std_return")
 class Records:
     """Rows of all evaluations up to ``step``; later ones in the folder will come again.
 
-    So will measurements after step ``now``. Both are left out of the files by ``begin``, which is
-    for whoever trains; until then the folder is only read.
+    They are left out of the file by ``begin``, which is for whoever trains; until then the folder
+    is only read.
     """
 
     def __init__(
@@ -32,7 +32,6 @@ class Records:
         folder: Path | None,
         *,
         step: int = -1,
-        now: int = -1,
     ) -> None:
         self.members, self.folder = members, folder
         self.swept = swept(members)
@@ -40,25 +39,26 @@ class Records:
         self.columns = [*COLUMNS, *self.swept]
         self.rows: list[dict[str, Any]] = []
         self._board: Any = None
-        self._known = step, now
+        self._first = step + 1
         if folder is not None:
             self.file, self.module_file = folder / "eval.csv", folder / "nn.csv"
             known = [row for row in read_rows(self.file) if row["step"] <= step]
             self.rows = [row | self._sweep(members[row["member"]]) for row in known]
 
-    def begin(self) -> None:
-        """Bring the folder's files to what is known; a second call does nothing."""
-        if self.folder is None or self._board is not None:
+    def begin(self, *, now: int = -1) -> None:
+        """Bring the folder's files to what is known at step ``now``; others may have been here."""
+        if self.folder is None:
             return
-        step, now = self._known
         text = ",".join(self.columns) + "\n" + "".join(map(self._line, self.rows))
         write_text(self.file, text)
         _cut(self.module_file, now)
-        self._board = _writer(self.folder / "tensorboard", step + 1)
+        if self._board is None:
+            self._board = _writer(self.folder / "tensorboard", self._first)
 
     def add(self, step: int, means: Floats, stds: Floats) -> list[dict[str, Any]]:
         """Take in the members' returns ``(P,)`` of the evaluation at ``step``."""
-        self.begin()
+        if self._board is None:
+            self.begin(now=step)
         rows: list[dict[str, Any]] = [
             dict(zip(COLUMNS, (i, m.algo, m.seed, step, _round(mean), _round(std)), strict=True))
             | self._sweep(m)
@@ -79,7 +79,8 @@ class Records:
         """Take in what the module says of every member ``(P,)``; NaN: nothing."""
         if self.folder is None or not numbers:
             return
-        self.begin()
+        if self._board is None:
+            self.begin(now=step - 1)
         text = "" if self.module_file.exists() else ",".join([*COLUMNS[:4], *numbers]) + "\n"
         for i, (m, values) in enumerate(
             zip(self.members, zip(*numbers.values(), strict=True), strict=True)

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import time
 from collections.abc import Callable, Iterator, Sequence
-from contextlib import nullcontext
+from contextlib import contextmanager
 from os import PathLike
 from pathlib import Path
 from typing import Any, Self
@@ -83,6 +83,7 @@ class Population:
         self.evaluator = Evaluator(self.env, members, plan, **rhythm)
         self.folder = None if out is None else Path(out)
         self._checkpoints = None if self.folder is None else Checkpoints(self.folder)
+        self._held = False  # whether this object is alone in the folder now
         state = None if self._checkpoints is None else self._checkpoints.read()
         capacity = min(members[0].buffer_size, max(steps, state["step"] if state else 0))
         check_fits(
@@ -122,7 +123,7 @@ class Population:
             self.actions = self.engine.begin(0, self.obs)  # (P, act), within [-1, 1]
         else:
             self._restore(state)
-        self.records = Records(members, self.folder, step=self.evaluator.last, now=self.step)
+        self.records = Records(members, self.folder, step=self.evaluator.last)
 
     @classmethod
     def load(cls, folder: str | PathLike[str], **changes: Any) -> Self:
@@ -158,6 +159,7 @@ class Population:
         with noted_interrupts() as interrupted:
             for _ in self.training(minutes=minutes, on_evaluation=on_evaluation):
                 self.stopping = interrupted()
+            self.stopping = self.stopping or interrupted()
         if self.stopping:
             raise KeyboardInterrupt
         return self.done
@@ -169,24 +171,34 @@ class Population:
         on_evaluation: Callable[[list[dict[str, Any]]], None] = lambda rows: None,
     ) -> Iterator[None]:
         """``train``, one step each time that the next is asked for: several can take turns."""
+        self._report, self.stopping = on_evaluation, False
         given = {"minutes": minutes, "checkpoint_minutes": self.checkpoint_minutes}
         for name, value in given.items():
             if value is not None and not value >= 0:
                 raise ValueError(f"{name} must be a number of minutes of at least 0, got {value}")
         if self.done:
             return
-        self._report, self.stopping = on_evaluation, False
-        with alone(self.folder) if self.folder is not None else nullcontext():
-            if self._checkpoints is not None:
-                self._checkpoints.begin()
-            self._begin()
+        with self._holding():
             yield from self._train(minutes)
 
-    def _begin(self) -> None:
-        """What is written before anything is trained; until then the folder is only read."""
-        if self.folder is not None:
+    @contextmanager
+    def _holding(self) -> Iterator[None]:
+        """Alone in the folder, whose files are brought to what is known here.
+
+        Until then it is only read.
+        """
+        if self.folder is None or self._checkpoints is None:
+            yield
+            return
+        with alone(self.folder):
+            self._checkpoints.begin()
             write_settings(self.folder, self.settings)
-        self.records.begin()
+            self.records.begin(now=self.step)
+            self._held = True
+            try:
+                yield
+            finally:
+                self._held = False
 
     def _train(self, minutes: float | None) -> Iterator[None]:
         begun, at_start = time.monotonic(), self.step
@@ -295,7 +307,9 @@ class Population:
         self.engine.synchronize()
         if self._checkpoints is None:
             return
-        self._begin()
+        if not self._held:
+            with self._holding():
+                return self.save()
         state = {
             "step": self.step,
             "episodes": self.episodes,

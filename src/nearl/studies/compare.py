@@ -11,13 +11,13 @@ seeds of both have reached.
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Collection, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
 from nearl.population.folder import PopulationSettings, read_settings
-from nearl.population.members import MODULE, arm, sweep_values, swept
+from nearl.population.members import MODULE, arm, flat_settings, sweep_values, swept
 from nearl.population.records import read_rows
 from nearl.runs import Run, RunSettings
 from nearl.saving import file_name, write_text
@@ -41,7 +41,8 @@ class Trained:
     env_id: str
     arm: str
     algo: str
-    beside: dict[str, Any]  # what was set but for the module, in which its rival must agree
+    beside: dict[str, Any]  # what was set but for the module, in which its rival must agree,
+    others: dict[str, Any]  # and all else but for the module, unless both are of one folder
     seed: int
     every: int  # steps from one evaluation to the next
     rows: list[dict[str, Any]]  # with "step" and "mean_return"
@@ -62,20 +63,23 @@ def trained(folders: Sequence[Path]) -> list[Trained]:
                 f"'{folder}' is no run: it has neither run.json (nearl train) nor population.json "
                 "(nearl population)"
             )
-    agents = [_run(folder, settings, runs) for folder, settings in runs.items()]
+    agents = [
+        _run(folder, settings, () if populations else runs.values())
+        for folder, settings in runs.items()
+    ]
     for env_id in dict.fromkeys(settings.env_id for settings in populations.values()):
         agents += _members({f: s for f, s in populations.items() if s.env_id == env_id})
     return agents
 
 
-def _run(folder: Path, given: RunSettings, among: Mapping[Path, RunSettings]) -> Trained:
-    """A run, called by its algorithm, preset and what was set otherwise in others ``among`` it."""
-    others = [other.settings for other in among.values() if other.env == given.env]
+def _run(folder: Path, given: RunSettings, among: Collection[RunSettings]) -> Trained:
+    """A run, called by its algorithm, preset and what was set, if not in all runs ``among``."""
+    others = [other.settings for other in among if other.env == given.env]
     preset = [] if given.preset == "default" else [given.preset]
     changes = [
         f"{name}={value}"
         for name, value in given.settings.items()
-        if any(name not in other or other[name] != value for other in others)
+        if not others or any(name not in other or other[name] != value for other in others)
     ]
     name = " ".join([given.algo, *preset, *changes])
     return Trained(
@@ -84,6 +88,7 @@ def _run(folder: Path, given: RunSettings, among: Mapping[Path, RunSettings]) ->
         arm=name,
         algo=given.algo,
         beside={key: value for key, value in given.settings.items() if key not in MODULE},
+        others={},
         seed=given.seed,
         every=given.eval_every,
         rows=Run(folder).rows(),
@@ -98,26 +103,34 @@ def _members(populations: Mapping[Path, PopulationSettings]) -> Iterator[Trained
     that is much, by the first folder that has it.
     """
     everywhere = swept([member for own in populations.values() for member in own.members])
+    known = [folder.name for folder in populations]
     first: dict[str, str] = {}
     for folder, settings in populations.items():
         rows, inside = read_rows(folder / "eval.csv"), swept(settings.members)
+        title = folder.name if known.count(folder.name) == 1 else str(folder)
         between = [name for name in everywhere if name not in inside]
         for i, member in enumerate(settings.members):
             name = arm(member, everywhere)
             if len(between) > MOST_NAMED:
                 what = f"{member.algo} {sweep_values(member, between)}"
-                name = f"{arm(member, inside)} of {first.setdefault(what, folder.name)}"
-            values = sweep_values(member, everywhere)
+                name = f"{arm(member, inside)} of {first.setdefault(what, title)}"
+            swept_here = sweep_values(member, everywhere)
             yield Trained(
                 folder=folder,
                 env_id=settings.env_id,
                 arm=name,
                 algo=member.algo,
-                beside={key: value for key, value in values.items() if key not in MODULE},
+                beside=_without_module(swept_here),
+                others=_without_module(flat_settings(member)),
                 seed=member.seed,
                 every=settings.eval_every,
                 rows=[row for row in rows if row["member"] == i],
             )
+
+
+def _without_module(settings: Mapping[str, Any]) -> dict[str, Any]:
+    left = {"algo", "seed", "nn"} | MODULE
+    return {name: value for name, value in settings.items() if name not in left}
 
 
 def tasks_of(agents: Sequence[Trained]) -> dict[str, Evaluations]:
@@ -163,9 +176,16 @@ def arms_of(agents: Sequence[Trained], base: str | None = None) -> list[Arm]:
 
 def _plain(name: str, agents: Sequence[Trained]) -> str | None:
     """The arm that is the same but for the module, if there is one."""
-    own = next(agent for agent in agents if agent.arm == name)
+    owners = [agent for agent in agents if agent.arm == name]
+    own = owners[0]
     rivals = [agent for agent in agents if agent.algo == own.algo[2:]]
-    same = [agent for agent in rivals if agent.beside == own.beside]
+    folders = {agent.folder for agent in owners}
+    same = [
+        agent
+        for agent in rivals
+        if agent.beside == own.beside
+        and (agent.folder in folders or agent.others == own.others or not agent.others)
+    ]
     if rivals and not same:
         there = ", ".join(dict.fromkeys(agent.arm for agent in rivals))
         raise ValueError(

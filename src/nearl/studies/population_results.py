@@ -78,7 +78,7 @@ def read(path: Path) -> Evaluations:
 def merged(old: Evaluations, new: Evaluations) -> Evaluations:
     """All members of both; of a member in both, the record that reaches further, or the new one.
 
-    Evaluations that it lacks are taken from the other.
+    Evaluations that it lacks are taken from the other, if the two agree wherever both have some.
     """
     steps = np.union1d(old.steps, new.steps)
     old, new = aligned(old, steps), aligned(new, steps)
@@ -87,7 +87,9 @@ def merged(old: Evaluations, new: Evaluations) -> Evaluations:
         further, other = (old, new) if old.reached(name) > new.reached(name) else (new, old)
         own = further.returns.get(name, other.returns.get(name))
         assert own is not None
-        returns[name] = np.where(np.isnan(own), other.returns.get(name, np.nan), own)
+        rest = other.returns.get(name, own)
+        same = not np.nan_to_num(own - rest).any()
+        returns[name] = np.where(np.isnan(own), rest, own) if same else own
     return Evaluations(steps, returns)
 
 

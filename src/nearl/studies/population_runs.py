@@ -110,12 +110,13 @@ def _train(
         for _ in take_turns([training for _, _, training in trainings]):
             for _, population, _ in trainings:
                 population.stopping = interrupted()
+        stopped = interrupted()
     for cell, population, _ in trainings:
         population.records.close()
         cut = "and will begin anew" if out is None else "to be continued"
         text = f"at step {population.step:,}, {cut}"
         on_cell(cell, "finished" if population.done else text)
-    if any(population.stopping for _, population, _ in trainings):
+    if stopped:
         raise KeyboardInterrupt
     return all(population.done for _, population, _ in trainings)
 

@@ -529,9 +529,7 @@ def test_without_settings_an_agent_has_the_module_of_its_preset():
         given = nearl.accelerate(DDPG("MlpPolicy", "Pendulum-v1"), bare, lipschitz=2.0)
         assert given.nn == NNDDPG("MlpPolicy", "Pendulum-v1", nn={"lipschitz": 2.0}).nn
         assert given.nn == SoftNNConfig(lipschitz=2.0)
-    with pytest.raises(
-        ValueError, match="lipschitz = 2.0 would change nothing: .*SoftNNConfig"
-    ):
+    with pytest.raises(ValueError, match="lipschitz = 2.0 would change nothing: .*SoftNNConfig"):
         nearl.accelerate(DDPG("MlpPolicy", "Pendulum-v1"), lipschitz=2.0)
     with pytest.raises(ValueError, match=r"'paper'; of another preset: .* 'paper'\)\['nn'\], say"):
         nearl.accelerate(DDPG("MlpPolicy", "Pendulum-v1"), "paper")

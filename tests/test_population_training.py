@@ -151,6 +151,15 @@ def test_a_cut_into_pieces_changes_nothing(whole, tmp_path, monkeypatch):
     assert same(longer, more)
 
 
+@pytest.fixture
+def foreground():
+    """Ctrl-C as Python has it, which a shell's background jobs ignore."""
+    before = signal.signal(signal.SIGINT, signal.default_int_handler)
+    yield
+    signal.signal(signal.SIGINT, before)
+
+
+@pytest.mark.usefixtures("foreground")
 def test_after_ctrl_c_it_goes_on_where_it_was(whole, tmp_path):
     def press(rows):
         signal.raise_signal(signal.SIGINT)

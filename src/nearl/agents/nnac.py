@@ -17,6 +17,7 @@ from stable_baselines3.common.vec_env import VecEnv
 from nearl.agents.candidates import candidate_actions
 from nearl.agents.checkpoint import restore, state_of
 from nearl.agents.config import FIRST, SETTINGS, changed, make_config
+from nearl.agents.copies import shallow
 from nearl.agents.files import check_model, write_whole
 from nearl.agents.graph_learner import GraphLearner
 from nearl.agents.learner import Learner, Row
@@ -260,11 +261,7 @@ class NNAC(BaseAlgorithm):
             own["_parts"] = self.experience.state_dict(), self.learner.state_dict()
         return own
 
-    def __copy__(self) -> Self:
-        """What shares the policy shares its learner."""
-        twin = type(self).__new__(type(self))
-        twin.__dict__.update(self.__dict__)
-        return twin
+    __copy__ = shallow
 
     def __setstate__(self, state: dict[str, Any]) -> None:
         """A copy has a learner of its own, which goes on as the other would."""

@@ -24,6 +24,7 @@ from stable_baselines3.td3.policies import TD3Policy
 from torch import Tensor
 
 from nearl.agents.actor_term import ActorTerm
+from nearl.agents.copies import shallow
 from nearl.agents.files import check_model, read_whole, write_whole
 from nearl.agents.neighbor_buffer import NeighborReplayBuffer
 from nearl.agents.saturation import Saturation
@@ -258,11 +259,7 @@ class SoftUpdate(OffPolicyAlgorithm):
         """The agent without the module, whose state the replay buffer's brings along."""
         return {name: value for name, value in self.__dict__.items() if name != "soft"}
 
-    def __copy__(self) -> Self:
-        """What shares the memory shares the module."""
-        twin = type(self).__new__(type(self))
-        twin.__dict__.update(self.__dict__)
-        return twin
+    __copy__ = shallow
 
     def __setstate__(self, state: dict[str, Any]) -> None:
         """A copy has a module of its own, which goes on as the other's would."""

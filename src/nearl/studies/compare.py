@@ -87,7 +87,7 @@ def _run(folder: Path, given: RunSettings, among: Collection[RunSettings]) -> Tr
         env_id=given.env,
         arm=name,
         algo=given.algo,
-        beside={key: value for key, value in given.settings.items() if key not in MODULE},
+        beside=_without_module(given.settings),
         others={},
         seed=given.seed,
         every=given.eval_every,

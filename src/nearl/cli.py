@@ -10,11 +10,11 @@ from typing import Annotated, Any
 
 import typer
 from gymnasium.error import Error as GymError
-from rich.console import Console
 from tqdm import tqdm
 
 from nearl.cli_bench import bench_app
 from nearl.cli_compare import compare
+from nearl.cli_console import console, errors
 from nearl.cli_default import study_default, study_merge, study_ratio
 from nearl.cli_inspect import inspect
 from nearl.cli_metric import metric_app
@@ -40,7 +40,6 @@ study_app.command("sac")(study_sac)
 app.add_typer(bench_app, name="bench")
 app.add_typer(study_app, name="study")
 app.add_typer(metric_app, name="metric")
-console = Console(highlight=False)
 
 INTERRUPTED = 130  # what a command that Ctrl-C ended returns
 CONTINUED = {"train", "population", "study", "demo"}  # commands which then go on
@@ -218,9 +217,9 @@ def main() -> None:
     try:
         app()
     except (ValueError, TypeError, OSError, ImportError, GymError) as error:
-        Console(stderr=True, highlight=False).print(f"error: {error}", markup=False)
+        errors.print(f"error: {error}")
         raise SystemExit(2) from error
     except SystemExit as end:
         if end.code == INTERRUPTED and CONTINUED.intersection(sys.argv[1:2]):
-            Console(stderr=True).print("interrupted; the same command goes on with it")
+            errors.print("interrupted; the same command goes on with it")
         raise

@@ -6,10 +6,10 @@ import json
 from typing import Annotated, Any
 
 import typer
-from rich.console import Console
+
+from nearl.cli_console import console
 
 bench_app = typer.Typer(help="Speed, measured beside peers in one run.", no_args_is_help=True)
-console = Console(highlight=False)
 
 Json = Annotated[bool, typer.Option("--json", help="Print one JSON object and nothing else.")]
 
@@ -19,7 +19,7 @@ def show(result: dict[str, Any], as_json: bool, table: Any) -> None:
     if as_json:
         typer.echo(json.dumps(result))
     else:
-        console.print(table(result))
+        console.print(table(result), soft_wrap=False)
 
 
 @bench_app.command("search")

@@ -6,9 +6,8 @@ from pathlib import Path
 from typing import Annotated
 
 import typer
-from rich.console import Console
 
-console = Console(highlight=False)
+from nearl.cli_console import console
 
 
 def compare(
@@ -31,5 +30,5 @@ def compare(
     from nearl.studies import compare as comparing
 
     where = out or folders[0] / "compare"
-    console.print(comparing.compare(folders, where, base=base), soft_wrap=True, markup=False)
-    console.print(f"summary.json, table.md and curves in {where}", soft_wrap=True)
+    console.print(comparing.compare(folders, where, base=base))
+    console.print(f"summary.json, table.md and curves in {where}")

@@ -7,6 +7,7 @@ from typing import Annotated
 
 import typer
 
+from nearl.cli_console import console
 from nearl.cli_study import (
     Block,
     CheckpointMinutes,
@@ -20,7 +21,6 @@ from nearl.cli_study import (
     Table,
     Threads,
     Together,
-    console,
     parse_seeds,
     tell_status,
     train_populations,
@@ -106,8 +106,8 @@ def study_default(
             checkpoints=checkpoints,
             checkpoint_minutes=checkpoint_minutes,
         )
-    console.print(f"summary, table and figures of {results} ...", soft_wrap=True)
-    console.print(default_report.write(part, results, required=report), soft_wrap=True)
+    console.print(f"summary, table and figures of {results} ...")
+    console.print(default_report.write(part, results, required=report))
 
 
 def study_ratio(
@@ -127,7 +127,7 @@ def study_ratio(
 
     chosen = [name for name in tasks.split(",") if name]
     text = ratio_at.table(results, arm, against, at=at, tasks=chosen, beside=beside)
-    console.print(text, soft_wrap=True, markup=False)
+    console.print(text)
 
 
 def study_merge(
@@ -140,5 +140,5 @@ def study_merge(
     from nearl.studies import merging
 
     for name, text in merging.merge(folders, into).items():
-        console.print(f"{name}: {text}", soft_wrap=True, markup=False)
-    console.print("the study's own command makes the summary, with --report", soft_wrap=True)
+        console.print(f"{name}: {text}")
+    console.print("the study's own command makes the summary, with --report")

@@ -6,10 +6,11 @@ from pathlib import Path
 from typing import Annotated
 
 import typer
-from rich.console import Console
+from rich.text import Text
 from tqdm import tqdm
 
-console = Console(highlight=False)
+from nearl.cli_console import console
+
 STYLES = {"fine": "green", "note": "yellow", "problem": "red"}
 
 
@@ -42,6 +43,6 @@ def inspect(
         )
         step("page")
     for finding in found.findings:
-        console.print(f"[{STYLES[finding.verdict]}]{finding.name}[/]: ", end="")
-        console.print(finding.text, markup=False)
+        name = Text(finding.name, style=STYLES[finding.verdict])
+        console.print(name, f": {finding.text}", sep="")
     console.print(f"page: {found.page}   numbers: {found.summary}   text: {found.text}")

@@ -7,11 +7,11 @@ from pathlib import Path
 from typing import Annotated
 
 import typer
-from rich.console import Console
 from tqdm import tqdm
 
+from nearl.cli_console import console
+
 metric_app = typer.Typer(help="Learned distances between pictures.", no_args_is_help=True)
-console = Console(highlight=False)
 
 
 @metric_app.callback()

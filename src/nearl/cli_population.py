@@ -6,13 +6,11 @@ from pathlib import Path
 from typing import Annotated
 
 import typer
-from rich.console import Console
 
+from nearl.cli_console import console
 from nearl.cli_set import parse_sweep
 from nearl.cli_study import parse_seeds
 from nearl.saving import file_name
-
-console = Console(highlight=False)
 
 
 def population(

@@ -8,7 +8,8 @@ from typing import Annotated
 import typer
 from tqdm import tqdm
 
-from nearl.cli_study import Jobs, Quick, ReportOnly, Status, console, parse_seeds
+from nearl.cli_console import console
+from nearl.cli_study import Jobs, Quick, ReportOnly, Status, parse_seeds
 
 
 def study_sac(
@@ -56,7 +57,7 @@ def study_sac(
     out, results = out / part, results / part
     if status:
         for cell, step in zip(cells, sac.reached(out, cells, results), strict=True):
-            console.print(f"{cell.task} {cell.column}: {step:,} of {cell.last:,}", soft_wrap=True)
+            console.print(f"{cell.task} {cell.column}: {step:,} of {cell.last:,}")
         return
     if not report:
         with tqdm(total=sum(cell.last for cell in cells), unit="step", dynamic_ncols=True) as bar:
@@ -69,7 +70,7 @@ def study_sac(
                 out, cells, results=results, jobs=jobs, minutes=minutes, on_progress=progress
             )
         if not done:
-            console.print("not all finished: the same command goes on", soft_wrap=True)
+            console.print("not all finished: the same command goes on")
     known = sac_cells.PARTS[part].arms
     text = default_report.write(part, results, required=report, known=known, study="sac")
-    console.print(text, soft_wrap=True)
+    console.print(text)

@@ -8,14 +8,14 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
-from rich.console import Console
 from tqdm import tqdm
+
+from nearl.cli_console import console
 
 if TYPE_CHECKING:
     from nearl.studies.population_cell import PopulationCell
 
 study_app = typer.Typer(help="Experiments whose results are committed.", no_args_is_help=True)
-console = Console(highlight=False)
 
 Jobs = Annotated[int, typer.Option(help="Processes side by side.")]
 Out = Annotated[Path, typer.Option(help="Folder of the runs.")]
@@ -267,7 +267,7 @@ def tell_status(out: Path, chosen: Sequence[PopulationCell], results: Path) -> N
     from nearl.studies import population_runs
 
     for cell, text in population_runs.status(out, chosen, results=results):
-        console.print(f"{cell.name}: {text}", soft_wrap=True)
+        console.print(f"{cell.name}: {text}")
 
 
 def train_populations(
@@ -279,7 +279,7 @@ def train_populations(
     from nearl.studies import population_runs
 
     def tell(cell: PopulationCell, text: str) -> None:
-        console.print(f"{cell.name}: {text}", soft_wrap=True)
+        console.print(f"{cell.name}: {text}")
 
     population_runs.run(
         out, chosen, results=results, tf32=precision == "tf32", on_cell=tell, **options

@@ -6,7 +6,7 @@ import gymnasium as gym
 import pytest
 import torch
 
-from nearl.algorithms import ALGORITHMS, agent_class, make_agent
+from nearl.algorithms import ALGORITHMS, agent_class, make_agent, values_of
 from nearl.presets import load_preset
 from nearl.presets.zoo import CONTRIB, SOFT, ZOO, base_class, constructor_names, entries
 from nearl.soft_config import SoftNNConfig
@@ -44,10 +44,9 @@ def test_the_base_by_name_is_sb3_contribs_own(algo):
     assert agent_class(algo) is agent_class(f"nn{algo}")
     small = {"policy_kwargs": {"net_arch": [8, 8]}, "learning_starts": 10, "buffer_size": 100}
     env = gym.make("Pendulum-v1")
-    ours = make_agent(
-        algo, "default", "Pendulum-v1", agent_class(algo)("MlpPolicy", env, buffer_size=1).env,
-        settings=small, seed=3, device="cpu",
-    ).learn(40)  # fmt: skip
+    vec_env = agent_class(algo)("MlpPolicy", env, buffer_size=1).env
+    values = values_of(algo, "default", "Pendulum-v1", small)
+    ours = make_agent(algo, values, vec_env, seed=3, device="cpu").learn(40)
     given = load_preset(algo, "default", "Pendulum-v1", small).constructor(env.action_space)
     del given["nn"]
     own = base_class(algo)(env=env, seed=3, device="cpu", **given).learn(40)

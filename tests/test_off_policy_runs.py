@@ -1,5 +1,6 @@
 """Runs of the agents built on SB3's: cut anywhere, they go on to exactly the same numbers."""
 
+import json
 import os
 import signal
 import subprocess
@@ -14,10 +15,12 @@ from stable_baselines3.common.vec_env import DummyVecEnv
 from tensorboard.backend.event_processing.event_accumulator import EventAccumulator
 
 from nearl.agents import off_policy_checkpoint as checkpoint
-from nearl.algorithms import ALGORITHMS, default_steps, make_agent
+from nearl.algorithms import ALGORITHMS, default_steps, make_agent, values_of
 from nearl.envs import Replayable
+from nearl.presets import load_preset
 from nearl.runs import Run, RunSettings
 from nearl.saving import CorruptFileError
+from nearl.soft_config import SoftNNConfig
 
 COMMAND = [sys.executable, "-c", "from nearl.cli import main; main()"]
 SMALL = {"learning_starts": 60, "batch_size": 16, "policy_kwargs": "dict(net_arch=[16, 16])"}
@@ -105,6 +108,28 @@ def test_a_tuple_among_the_settings_can_be_continued(tmp_path):
         run.train(settings(given={"train_freq": (2, "step")}, steps=150))
 
 
+def test_a_run_goes_on_with_the_values_it_began_with(tmp_path, monkeypatch):
+    """Presets may change between two versions; a run in the middle does not change with them."""
+    whole, pieces = Run(tmp_path / "whole"), Run(tmp_path / "pieces")
+    whole.train(settings())
+    pieces.train(settings(steps=150))
+    began = json.loads(pieces.settings_file.read_text())["values"]
+    given = load_preset("nntd3", "default", "Pendulum-v1", SMALL).kwargs
+    assert began["gamma"] == given["gamma"] == 0.98 and began["batch_size"] == 16
+    assert SoftNNConfig(**began["nn"]) == SoftNNConfig.of(given["nn"])
+
+    def changed(*task):
+        values = values_of(*task)
+        return values | {"gamma": 0.5, "nn": values["nn"] | {"gate": 0.1}}
+
+    monkeypatch.setattr("nearl.runs.values_of", changed)
+    with pytest.warns(UserWarning, match=r"gamma 0\.5 \(it began with 0\.98\), gate 0\.1 \("):
+        pieces.train(settings())
+    same(whole, pieces)
+    assert json.loads(pieces.settings_file.read_text())["values"] == began
+    assert Run(tmp_path / "new").values(settings())["gamma"] == 0.5
+
+
 def test_checkpoints_and_evaluations_change_nothing(tmp_path):
     often = Run(tmp_path / "often").train(settings(eval_every=20, checkpoint_every=30))
     never = Run(tmp_path / "never").train(settings(eval_every=1000, checkpoint_every=1000))
@@ -150,9 +175,8 @@ def test_the_learning_rate_sees_the_whole_run_and_is_logged(tmp_path):
 def test_a_state_is_restored_in_place_and_other_buffers_are_refused():
     def agent(**given):
         env = DummyVecEnv([lambda: Replayable(gym.make("Pendulum-v1"), seed=0)])
-        return make_agent(
-            "nntd3", "default", "Pendulum-v1", env, settings=SMALL | given, seed=0, device="cpu"
-        )
+        values = values_of("nntd3", "default", "Pendulum-v1", SMALL | given)
+        return make_agent("nntd3", values, env, seed=0, device="cpu")
 
     first, second = agent(), agent()
     first.learn(150)

@@ -6,6 +6,7 @@ import signal
 import subprocess
 import sys
 import time
+from dataclasses import asdict
 
 import numpy as np
 import pytest
@@ -199,7 +200,10 @@ def test_train_eval_and_video_from_the_command_line(tmp_path):
         for c in commands
     ]
     assert "over 3 episodes" in texts[1]
-    assert json.loads((run / "run.json").read_text())["settings"] == {"entropy": 0.2}
+    written = json.loads((run / "run.json").read_text())
+    assert written["settings"] == {"entropy": 0.2}
+    values = {"preset": "default"} | asdict(Run(run).model().config)
+    assert written["values"] == json.loads(json.dumps(values))
     assert (run / "eval.csv").read_text().startswith("step,mean_return,std_return,episodes\n300,")
     for name in ("model.zip", "checkpoint.pt", "learning_curve.png", "agent.gif"):
         assert (run / name).stat().st_size > 1000

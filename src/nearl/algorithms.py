@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping
+from dataclasses import asdict
 from pathlib import Path
 from typing import Any
 
@@ -10,7 +11,7 @@ import gymnasium as gym
 import torch
 from stable_baselines3.common.vec_env import VecEnv
 
-from nearl.presets import load_preset
+from nearl.presets import load_preset, preset_of, written
 from nearl.presets.zoo import BASELINES, CONTRIB, FOLDERS, base_class, baseline_class
 
 CLASSES = {
@@ -83,30 +84,30 @@ def evaluates_anywhere(algo: str) -> bool:
     return algo in BASELINES
 
 
+def values_of(algo: str, preset: str, env_id: str, settings: Mapping[str, Any]) -> dict[str, Any]:
+    """Every value of the preset, with ``settings`` in place of some; a JSON file can keep them."""
+    if check_algorithm(algo) == "nnac":
+        from nearl.agents.config import make_config
+
+        return {"preset": preset, **asdict(make_config(preset, dict(settings), env_id))}
+    return written(algo, preset, env_id, settings)
+
+
 def task_wrapper(
-    algo: str, preset: str, env_id: str, settings: Mapping[str, Any]
+    algo: str, values: Mapping[str, Any]
 ) -> Callable[[gym.Env[Any, Any]], gym.Env[Any, Any]]:
-    """What makes an environment the one that the preset is for."""
+    """What makes an environment the one that these ``values_of`` a preset are for."""
     if algo == "nnac":
         return lambda env: env
-    return load_preset(algo, preset, env_id, settings).wrap
+    return preset_of(algo, values).wrap
 
 
-def make_agent(
-    algo: str,
-    preset: str,
-    env_id: str,
-    env: VecEnv,
-    *,
-    settings: Mapping[str, Any],
-    seed: int,
-    device: str,
-) -> Any:
-    """A fresh agent on ``env``; ``settings`` replace the preset's."""
+def make_agent(algo: str, values: Mapping[str, Any], env: VecEnv, *, seed: int, device: str) -> Any:
+    """A fresh agent on ``env`` with ``values_of`` a preset."""
     kind = agent_class(algo)
     if algo == "nnac":
-        return kind("MlpPolicy", env, preset=preset, seed=seed, device=device, **settings)
-    arguments = load_preset(algo, preset, env_id, settings).constructor(env.action_space)
+        return kind("MlpPolicy", env, seed=seed, device=device, **values)
+    arguments = preset_of(algo, values).constructor(env.action_space)
     every = arguments.get("train_freq")
     if env.num_envs > 1 and isinstance(every, tuple) and every[1] == "episode":
         raise ValueError(

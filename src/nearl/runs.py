@@ -5,7 +5,8 @@ from __future__ import annotations
 import csv
 import json
 import time
-from collections.abc import Callable
+import warnings
+from collections.abc import Callable, Mapping
 from dataclasses import asdict, dataclass, field, replace
 from pathlib import Path
 from typing import Any
@@ -27,6 +28,7 @@ from nearl.algorithms import (
     save_checkpoint,
     save_model,
     task_wrapper,
+    values_of,
 )
 from nearl.envs import Replayable
 from nearl.evaluation import evaluate
@@ -76,12 +78,41 @@ class Run:
         self.evaluations = self.folder / "eval.csv"
 
     def settings(self) -> RunSettings:
-        if not self.settings_file.exists():
+        if not self._exists():
             raise FileNotFoundError(f"'{self.folder}' is not a run: it has no run.json")
+        given = self._read()
+        given.pop("values", None)
         try:
-            return RunSettings(**json.loads(self.settings_file.read_text()))
+            return RunSettings(**given)
+        except TypeError as error:
+            raise CorruptFileError(f"'{self.settings_file}' cannot be read: {error}") from error
+
+    def values(self, settings: RunSettings) -> dict[str, Any]:
+        """Every value of the run's preset: those it began with, though the preset has changed."""
+        now = values_of(settings.algo, settings.preset, settings.env, settings.settings)
+        began: dict[str, Any] | None = self._read().get("values") if self._exists() else None
+        if began is None or began == json.loads(json.dumps(now)):
+            return now
+        if different := differences(began, now):
+            warnings.warn(
+                f"'{self.folder}' goes on with the values it began with; today preset "
+                f"{settings.preset!r} of {settings.algo} has {', '.join(different[:3])}",
+                stacklevel=2,
+            )
+        return began
+
+    def _exists(self) -> bool:
+        return self.settings_file.exists()
+
+    def _read(self) -> dict[str, Any]:
+        """What run.json holds."""
+        try:
+            given = json.loads(self.settings_file.read_text())
+            if not isinstance(given, dict):
+                raise TypeError(f"it holds {given!r}")
         except (json.JSONDecodeError, TypeError) as error:
             raise CorruptFileError(f"'{self.settings_file}' cannot be read: {error}") from error
+        return given
 
     def model(self) -> Any:
         """The trained agent, as of the last checkpoint."""
@@ -103,7 +134,7 @@ class Run:
     ) -> Callable[[gym.Env[Any, Any]], gym.Env[Any, Any]]:
         """What the run's preset puts around the environment, in training and ever after."""
         settings = settings or self.settings()
-        return task_wrapper(settings.algo, settings.preset, settings.env, settings.settings)
+        return task_wrapper(settings.algo, self.values(settings))
 
     def rows(self) -> list[dict[str, float]]:
         """Complete rows of eval.csv."""
@@ -204,8 +235,8 @@ class Run:
 
     def _check_same(self, settings: RunSettings) -> None:
         """Check that the folder's run, if there is one, is the one that is asked for."""
-        if self.settings_file.exists():
-            before, now = asdict(self.settings()), json.loads(_as_json(settings))
+        if self._exists():
+            before, now = asdict(self.settings()), json.loads(json.dumps(asdict(settings)))
             different = [
                 f"{name} {before[name]!r} (asked: {now[name]!r})"
                 for name in now
@@ -218,13 +249,15 @@ class Run:
                 )
 
     def _write_settings(self, settings: RunSettings) -> None:
-        write_text(self.settings_file, _as_json(settings) + "\n")
+        given = asdict(settings) | {"values": self.values(settings)}
+        write_text(self.settings_file, json.dumps(given, indent=2) + "\n")
 
     def _agent(self, settings: RunSettings) -> Any:
         """A fresh agent on environments whose state a checkpoint can hold."""
         assert settings.n_envs is not None
         seeds = np.random.SeedSequence(settings.seed).generate_state(settings.n_envs)
-        wrap = self.wrapper(settings)
+        values = self.values(settings)
+        wrap = task_wrapper(settings.algo, values)
 
         def make(seed: int) -> Callable[[], gym.Env[Any, Any]]:
             return lambda: Replayable(
@@ -233,18 +266,22 @@ class Run:
 
         return make_agent(
             settings.algo,
-            settings.preset,
-            settings.env,
+            values,
             DummyVecEnv([make(int(seed)) for seed in seeds]),
-            settings=settings.settings,
             seed=settings.seed,
             device=settings.device,
         )
 
 
-def _as_json(settings: RunSettings) -> str:
-    """What run.json holds, where a tuple is a list."""
-    return json.dumps(asdict(settings), indent=2)
+def differences(began: Mapping[str, Any], now: Mapping[str, Any]) -> list[str]:
+    """What is another value now, in words; a module's settings are named by themselves."""
+    flat = [dict(values) | dict(values.get("nn") or {}) for values in (began, now)]
+    before, after = ({name: values[name] for name in values if name != "nn"} for values in flat)
+    return [
+        f"{name} {after[name]!r} (it began with {before[name]!r})"
+        for name in before
+        if name in after and before[name] != json.loads(json.dumps(after[name]))
+    ]
 
 
 def evaluation_seed(settings: RunSettings, step: int) -> int:

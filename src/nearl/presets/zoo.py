@@ -113,6 +113,16 @@ def load_preset(
     "sac" and the like the module's weight is 0. An environment that is not in the file gets the
     entry ``default`` where there is one.
     """
+    return preset_of(algo, written(algo, preset, env_id, changes))
+
+
+def written(
+    algo: str, preset: str, env_id: str, changes: Mapping[str, Any] | None = None
+) -> dict[str, Any]:
+    """What ``preset_of`` makes a preset from: plain values that a JSON file can keep.
+
+    Of the module every setting is there, so that they stay what they are if defaults change.
+    """
     known = entries(algo, preset)
     if env_id not in known and "default" not in known:
         raise ValueError(
@@ -122,11 +132,16 @@ def load_preset(
     given = deepcopy(known.get(env_id, known.get("default", {})))
     if algo in BASELINES:
         given |= changes or {}
-        module = {}
     else:
-        module = {"nn": _module(algo, given, changes or {})}
+        module = SoftNNConfig.of(_module(algo, given, changes or {}))  # refuses unknown names
+        given["nn"] = vars(module)
     _check_names(algo, given)
-    SoftNNConfig.of(module.get("nn", {}))  # refuses what it does not know
+    return given
+
+
+def preset_of(algo: str, values: Mapping[str, Any]) -> Preset:
+    """The preset that has these ``written`` values."""
+    given = deepcopy(dict(values))
     policy = given.pop("policy")
     for name in ("learning_rate", "clip_range"):
         if name in given:
@@ -144,7 +159,7 @@ def load_preset(
         noise_type=given.pop("noise_type", None),
         noise_std=float(given.pop("noise_std", 0.0)),
         env_wrappers=env_wrappers(given.pop("env_wrapper", None)),
-        kwargs={**module, **given},
+        kwargs=given,
     )
 
 

@@ -262,3 +262,14 @@ def test_a_run_is_compared_with_the_one_of_its_preset(pair, tmp_path):
         "nntd3": ["over td3"],
         "nntd3 paper": ["over td3 paper"],
     }
+
+
+def test_runs_of_a_preset_that_changed_in_between_are_refused(pair, tmp_path):
+    _, folders = pair
+    for folder, gate in zip(folders[6:], (0.95, 0.95, 0.95, 0.95, 0.95, 0.5), strict=True):
+        file = Run(folder).settings_file
+        values = {"gamma": 0.98, "nn": {"gate": gate}}
+        file.write_text(json.dumps(json.loads(file.read_text()) | {"values": values}))
+    assert len(trained(folders[:-1])) == 11  # some of these have kept no values
+    with pytest.raises(ValueError, match=r"nntd3-5'.*nntd3-0'.*gate 0\.5 \(before: 0\.95\)"):
+        compare(folders, tmp_path / "out")

@@ -123,7 +123,7 @@ def test_a_run_goes_on_with_the_values_it_began_with(tmp_path, monkeypatch):
         return values | {"gamma": 0.5, "nn": values["nn"] | {"gate": 0.1}}
 
     monkeypatch.setattr("nearl.runs.values_of", changed)
-    with pytest.warns(UserWarning, match=r"gamma 0\.5 \(it began with 0\.98\), gate 0\.1 \("):
+    with pytest.warns(UserWarning, match=r"gamma 0\.5 \(before: 0\.98\), gate 0\.1 \("):
         pieces.train(settings())
     same(whole, pieces)
     assert json.loads(pieces.settings_file.read_text())["values"] == began

@@ -90,7 +90,7 @@ class Run:
     def values(self, settings: RunSettings) -> dict[str, Any]:
         """Every value of the run's preset: those it began with, though the preset has changed."""
         now = values_of(settings.algo, settings.preset, settings.env, settings.settings)
-        began: dict[str, Any] | None = self._read().get("values") if self._exists() else None
+        began = self.began()
         if began is None or began == json.loads(json.dumps(now)):
             return now
         if different := differences(began, now):
@@ -100,6 +100,10 @@ class Run:
                 stacklevel=2,
             )
         return began
+
+    def began(self) -> dict[str, Any] | None:
+        """The values that the run began with; runs of before 2026-11-18 have kept none."""
+        return self._read().get("values") if self._exists() else None
 
     def _exists(self) -> bool:
         return self.settings_file.exists()
@@ -278,7 +282,7 @@ def differences(began: Mapping[str, Any], now: Mapping[str, Any]) -> list[str]:
     flat = [dict(values) | dict(values.get("nn") or {}) for values in (began, now)]
     before, after = ({name: values[name] for name in values if name != "nn"} for values in flat)
     return [
-        f"{name} {after[name]!r} (it began with {before[name]!r})"
+        f"{name} {after[name]!r} (before: {before[name]!r})"
         for name in before
         if name in after and before[name] != json.loads(json.dumps(after[name]))
     ]

@@ -19,7 +19,7 @@ from typing import Any
 from nearl.population.folder import PopulationSettings, read_settings
 from nearl.population.members import MODULE, arm, flat_settings, sweep_values, swept
 from nearl.population.records import read_rows
-from nearl.runs import Run, RunSettings
+from nearl.runs import Run, RunSettings, differences
 from nearl.saving import file_name, write_text
 from nearl.studies.default_arms import Arm
 from nearl.studies.default_report import curves
@@ -67,9 +67,24 @@ def trained(folders: Sequence[Path]) -> list[Trained]:
         _run(folder, settings, () if populations else runs.values())
         for folder, settings in runs.items()
     ]
+    _check_values(agents)
     for env_id in dict.fromkeys(settings.env_id for settings in populations.values()):
         agents += _members({f: s for f, s in populations.items() if s.env_id == env_id})
     return agents
+
+
+def _check_values(agents: Sequence[Trained]) -> None:
+    """Refuse runs of one arm whose preset had other values when they began."""
+    first: dict[tuple[str, str], tuple[Path, dict[str, Any]]] = {}
+    for agent in agents:
+        if (values := Run(agent.folder).began()) is None:
+            continue
+        folder, before = first.setdefault((agent.env_id, agent.arm), (agent.folder, values))
+        if different := differences(before, values):
+            raise ValueError(
+                f"'{agent.folder}' and '{folder}' are both {agent.arm} on {agent.env_id}, but the "
+                f"preset changed in between: {', '.join(different[:3])}; compare one of them"
+            )
 
 
 def _run(folder: Path, given: RunSettings, among: Collection[RunSettings]) -> Trained:

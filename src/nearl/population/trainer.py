@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import time
 from collections.abc import Callable, Iterator, Sequence
-from contextlib import contextmanager
 from os import PathLike
 from pathlib import Path
 from typing import Any, Self
@@ -17,24 +16,19 @@ from nearl.algorithms import check_device
 from nearl.envs import StepResult
 from nearl.envs.threads import best_threads
 from nearl.interrupts import noted_interrupts
-from nearl.locking import alone
-from nearl.population.checkpoint import Checkpoints
+from nearl.population.arrivals import Arrivals
 from nearl.population.engine import PlainEngine
 from nearl.population.estimate import check_fits, graph_bytes
 from nearl.population.evaluation import environments
 from nearl.population.evaluator import Evaluator, planned
-from nearl.population.folder import (
-    PopulationSettings,
-    check_settings,
-    read_settings,
-    write_settings,
-)
+from nearl.population.folder import PopulationSettings, read_settings
 from nearl.population.learner import Learner
 from nearl.population.members import MemberSettings, check_members
 from nearl.population.module import NeighborModule
 from nearl.population.modules import has_errors, module_of
 from nearl.population.records import Records
 from nearl.population.residual_module import PopulationResidual
+from nearl.population.store import Store
 from nearl.population.table import LiveTable
 
 Module = Callable[[Learner], NeighborModule]
@@ -82,9 +76,8 @@ class Population:
         self.env = environments(env_id, members, lanes=plan.lanes, threads=threads)
         self.evaluator = Evaluator(self.env, members, plan, **rhythm)
         self.folder = None if out is None else Path(out)
-        self._checkpoints = None if self.folder is None else Checkpoints(self.folder)
-        self._held = False  # whether this object is alone in the folder now
-        state = None if self._checkpoints is None else self._checkpoints.read()
+        self._store = Store(self.folder, self.settings)
+        state = self._store.read()
         capacity = min(members[0].buffer_size, max(steps, state["step"] if state else 0))
         check_fits(
             members[0],
@@ -97,8 +90,7 @@ class Population:
             device=self.device,
             graphs=graph_bytes(members, self.env.observation_dim, self.env.action_dim, capacity),
         )
-        if self.folder is not None:
-            check_settings(self.folder, self.settings)
+        self._store.check()
         self.learner = Learner(
             members,
             self.env.observation_dim,
@@ -110,9 +102,8 @@ class Population:
         self.engine = self._make_engine(tf32)
         self._own = np.arange(len(members))  # the members' environments
         self._reach = 0.5 * (self.env.action_high - self.env.action_low)  # from their middle
-        self._rows = np.full((len(members), self.learner.memory.width), np.nan, np.float32)
-        places = self.learner.memory.places
-        self._columns = {name: self._rows[:, place] for name, place in places.items()}  # views
+        memory = self.learner.memory
+        self._arrivals = Arrivals(len(members), memory.width, memory.places)
         self._report: Callable[[list[dict[str, Any]]], None] = lambda rows: None
         self.stopping = False  # set while it trains: the next step is the last
         self.step = 0  # of every member
@@ -178,27 +169,8 @@ class Population:
                 raise ValueError(f"{name} must be a number of minutes of at least 0, got {value}")
         if self.done:
             return
-        with self._holding():
+        with self._store.holding(self.records, self.step):
             yield from self._train(minutes)
-
-    @contextmanager
-    def _holding(self) -> Iterator[None]:
-        """Alone in the folder, whose files are brought to what is known here.
-
-        Until then it is only read.
-        """
-        if self.folder is None or self._checkpoints is None:
-            yield
-            return
-        with alone(self.folder):
-            self._checkpoints.begin()
-            write_settings(self.folder, self.settings)
-            self.records.begin(now=self.step)
-            self._held = True
-            try:
-                yield
-            finally:
-                self._held = False
 
     def _train(self, minutes: float | None) -> Iterator[None]:
         begun, at_start = time.monotonic(), self.step
@@ -236,7 +208,7 @@ class Population:
             np.concatenate([self._own, others]),
         )
         own, played = result.rows(slice(count)), result.rows(slice(count, None))
-        self._fill_rows(own)
+        self._take_in(own)
         over = own.terminated | own.truncated
         self.episodes += over
         if self.step < self.learner.learning_starts:
@@ -249,7 +221,7 @@ class Population:
         for _ in range(self.evaluator.plan.sweeps - 1):
             self._evaluate()
         self.step += 1
-        self.engine.send(self.step, self._rows, self.obs, self.evaluator.ask(ahead=ahead))
+        self.engine.send(self.step, self._arrivals.rows, self.obs, self.evaluator.ask(ahead=ahead))
         if ahead:  # while the device is busy
             self._settle(self.evaluator.take(played))
         self.actions, answer = self.engine.receive()
@@ -280,15 +252,10 @@ class Population:
         if (finished := self.evaluator.finished()) is not None:
             self._report(self.records.add(finished.step, *finished.result()))
 
-    def _fill_rows(self, result: StepResult) -> None:
+    def _take_in(self, result: StepResult) -> None:
         """The transitions as the memory keeps them; numbers that are not finite are refused."""
-        rows, columns = self._rows, self._columns
-        columns["obs"][:], columns["act"][:] = self.obs, self.actions
-        columns["next_obs"][:] = result.obs
-        for name in ("reward", "terminated", "truncated"):
-            columns[name][:, 0] = getattr(result, name)
-        if not np.isfinite(rows[:, :-1]).all():
-            member = int(np.argmin(np.isfinite(rows[:, :-1]).all(1)))
+        self._arrivals.fill(self.obs, self.actions, result)
+        if (member := self._arrivals.bad()) is not None:
             raise ValueError(
                 f"{self.env_id} gave member {member} (seed {self.members[member].seed}) the reward "
                 f"{result.reward[member]} and observation {result.obs[member]} after {self.step} "
@@ -305,11 +272,8 @@ class Population:
     def save(self) -> None:
         """Write a checkpoint to the folder, if there is one."""
         self.engine.synchronize()
-        if self._checkpoints is None:
+        if self.folder is None:
             return
-        if not self._held:
-            with self._holding():
-                return self.save()
         state = {
             "step": self.step,
             "episodes": self.episodes,
@@ -319,11 +283,10 @@ class Population:
             "env": self.env.state(),
             "evaluator": self.evaluator.state(),
         }
-        self._checkpoints.write(self.learner, self.step, state)
+        self._store.write(self.learner, self.records, self.step, state)
 
     def _restore(self, state: dict[str, Any]) -> None:
-        assert self._checkpoints is not None
-        self._checkpoints.load(self.learner, state)
+        self._store.load(self.learner, state)
         self.step, self.episodes = state["step"], state["episodes"]
         self.warmup = state.get("warmup", self.warmup)  # 0 in checkpoints of before 2026-11-18
         self.obs, self.actions = state["obs"], state["actions"]

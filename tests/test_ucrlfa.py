@@ -39,21 +39,23 @@ def episodes(rng, count, *, dim=3, actions=2, steps=6):
     lipschitz=st.sampled_from([0.0, 0.3, 1.0, 5.0]),
     actions=st.integers(1, 3),
     growing=st.booleans(),
+    end=st.sampled_from([0.0, 0.0, 0.4, 1.0]),
 )
-def test_the_kept_update_equals_the_plain_loops(seed, horizon, lipschitz, actions, growing):
+def test_the_kept_update_equals_the_plain_loops(seed, horizon, lipschitz, actions, growing, end):
     rng = np.random.default_rng(seed)
     slopes = lipschitz * (np.arange(1, horizon + 1) if growing else np.ones(horizon))
-    envelope = HorizonEnvelope(3, actions=actions, horizon=horizon, lipschitz=slopes)
+    envelope = HorizonEnvelope(3, actions=actions, horizon=horizon, lipschitz=slopes, after_end=end)
     data = list(episodes(rng, 15, actions=actions))
     for before, episode in enumerate(data):
         envelope.add(*episode)
         if before in (0, 6, 14):  # 90 points: the storage has grown in between
             stored = [np.concatenate(part) for part in zip(*data[: before + 1], strict=True)][:4]
-            expected = plain_labels(*stored, lipschitz=slopes, horizon=horizon)
+            expected = plain_labels(*stored, lipschitz=slopes, horizon=horizon, after_end=end)
             np.testing.assert_allclose(envelope.labels, expected, atol=1e-12)
-            compiled = np.empty_like(expected)
-            compiled_labels(*stored, slopes, compiled)
-            np.testing.assert_allclose(compiled, expected, atol=1e-12)
+            if end == 0:
+                compiled = np.empty_like(expected)
+                compiled_labels(*stored, slopes, compiled)
+                np.testing.assert_allclose(compiled, expected, atol=1e-12)
     queries = rng.normal(size=(20, 3))
     for n in range(1, horizon + 1):
         if slopes[n - 1] == lipschitz:
@@ -263,6 +265,45 @@ def test_rewards_outside_the_range_are_refused():
         UCRLFA("MlpPolicy", "CartPole-v1", reward_range=(1, 0))
     with pytest.raises(ValueError, match=r"\[0, 1\], got 1.5"):
         HorizonEnvelope(1, actions=1, horizon=1).add([[0.0]], [1.5], [[[0.0]]], [False])
+
+
+class Corridor(gym.Env):
+    """Every step has the same reward; five to the right the episode ends."""
+
+    def __init__(self, reward):
+        self.observation_space = spaces.Box(0, 5, (1,))
+        self.action_space = spaces.Discrete(2)
+        self.reward = reward
+
+    def reset(self, *, seed=None, options=None):
+        super().reset(seed=seed)
+        self.at = 0
+        return np.zeros(1, np.float32), {}
+
+    def step(self, action):
+        self.at = max(0, self.at + (1 if action == 1 else -1))
+        return np.full(1, self.at, np.float32), self.reward, self.at == 5, False, {}
+
+
+@pytest.mark.parametrize(
+    ("reward", "within", "best"), [(-1.0, (-1.0, 0.0), -5.0), (-0.5, (-2.0, 3.0), -2.5)]
+)
+def test_an_end_is_worth_nothing_wherever_the_range_of_rewards_lies(reward, within, best):
+    """The sooner the cheaper, though rescaled costs are gains."""
+    env = TimeLimit(Corridor(reward), 20)
+    metric = WeightedL2([1.0], 1.0, ActionCode.onehot(2))
+    model = UCRLFA("MlpPolicy", env, lipschitz=20.0, metric=metric, reward_range=within, seed=0)
+    model.learn(episodes=120)
+    assert evaluate_policy(model, env, n_eval_episodes=1, warn=False) == (best, 0.0)
+
+
+def test_an_end_is_refused_where_nothing_has_no_value():
+    costs = {"lipschitz": 20.0, "reward_range": (-2.0, -1.0), "seed": 0}
+    model = UCRLFA("MlpPolicy", TimeLimit(Corridor(-1.0), 20), **costs)
+    with pytest.raises(ValueError, match=r"terminated.*\(-2.0, -1.0\).*\(-2.0, 0.0\)"):
+        model.learn(episodes=120)
+    with pytest.raises(ValueError, match=r"after_end.*-1"):
+        HorizonEnvelope(1, actions=1, horizon=1, after_end=-1)
 
 
 class Coin(gym.Env):

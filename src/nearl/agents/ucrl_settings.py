@@ -41,3 +41,22 @@ def rescaled(reward: float, reward_range: tuple[float, float]) -> float:
             "[0, 1]; pass reward_range=(least, greatest reward of a step)"
         )
     return min(1.0, max(0.0, scaled))
+
+
+def after_end(reward_range: tuple[float, float]) -> float:
+    """What a step that no longer comes counts beside rescaled rewards: that of reward 0.
+
+    A range without 0 has no such number, and its episodes must not terminate.
+    """
+    low, high = reward_range
+    return -low / (high - low) if low <= 0 <= high else 0.0
+
+
+def check_end(reward_range: tuple[float, float]) -> None:
+    """Refuse a terminated episode where nothing, which is what then comes, has no value."""
+    low, high = reward_range
+    if not low <= 0 <= high:
+        raise ValueError(
+            f"an episode has terminated, and what comes after is worth 0, outside "
+            f"reward_range={reward_range}: pass reward_range={(min(low, 0.0), max(high, 0.0))}"
+        )

@@ -22,7 +22,7 @@ from nearl.agents.files import saved_file
 from nearl.agents.optimist import Optimist
 from nearl.agents.spaces import check_spaces, make_metric
 from nearl.agents.time_limit import limited
-from nearl.agents.ucrl_settings import check_settings, rescaled
+from nearl.agents.ucrl_settings import after_end, check_end, check_settings, rescaled
 from nearl.metrics import Metric
 from nearl.saving import load_state, save_state
 from nearl.ucrl import HorizonEnvelope
@@ -128,6 +128,7 @@ class UCRLFA(BaseAlgorithm):
             lipschitz=self._settings["lipschitz"],
             epsilon=self._settings["epsilon"],
             max_points=self._settings["max_points"],
+            after_end=after_end(self.reward_range),
         )
         self.optimist = Optimist(
             self.envelope, self.net, time_limit=self.time_limit, search=self._settings["search"]
@@ -143,7 +144,10 @@ class UCRLFA(BaseAlgorithm):
 
     @property
     def action_tolerance(self) -> float:
-        """L times the net's radius: how far the supremum over actions may be missed."""
+        """L times the net's radius: how far a supremum over actions may be missed.
+
+        Over a box every step to go takes one: Q_n may be n - 1 times this below a bound.
+        """
         return float(self.envelope.slopes.max()) * self.net.radius
 
     # -- acting ----------------------------------------------------------------------------------
@@ -237,6 +241,8 @@ class UCRLFA(BaseAlgorithm):
         self._last_obs = after
         next_obs = infos[0]["terminal_observation"] if dones[0] else after[0]
         terminated = bool(dones[0]) and not infos[0].get("TimeLimit.truncated", False)
+        if terminated:
+            check_end(self.reward_range)
         reward = rescaled(float(rewards[0]), self.reward_range)
         self._check(obs, action, reward, next_obs, terminated)
         next_keys = self.net.keys(next_obs)

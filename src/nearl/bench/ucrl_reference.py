@@ -11,7 +11,14 @@ from numpy.typing import NDArray
 
 
 def plain_labels(
-    keys: Any, rewards: Any, after: Any, terminated: Any, *, lipschitz: Any, horizon: int
+    keys: Any,
+    rewards: Any,
+    after: Any,
+    terminated: Any,
+    *,
+    lipschitz: Any,
+    horizon: int,
+    after_end: float = 0.0,
 ) -> NDArray[np.float64]:
     """Appendix A, lines 12 to 16, in plain Python: labels ``(H, N)`` from nothing.
 
@@ -25,7 +32,7 @@ def plain_labels(
     for n in range(2, horizon + 1):
         slope, known, new = slopes[n - 2], labels[-1], []
         for i, actions in enumerate(pairs):
-            rest = 0.0
+            rest = (n - 1) * after_end if terminated[i] else 0.0
             for pair in actions if not terminated[i] else []:
                 value = n - 1.0
                 for point, label in zip(points, known, strict=True):

@@ -19,7 +19,8 @@ class HorizonEnvelope:
 
     Rewards lie in [0, 1], so n is what n steps can give at most. Points are keys ``x_i``; the
     actions are a finite list, given with every point as the keys of its next state and each of
-    them. ``lipschitz`` is one L, or one for every n from 1 to H.
+    them. ``lipschitz`` is one L, or one for every n from 1 to H. ``after_end`` is what each step
+    counts that a terminated episode no longer has: 0, unless rewards were shifted.
 
     Memory: ``8 N^2 A`` bytes for N points and A actions, less where actions are too far apart to
     tell of each other. A point within ``epsilon`` of a stored one is not stored (0: only copies),
@@ -37,7 +38,10 @@ class HorizonEnvelope:
         lipschitz: float | Sequence[float] | Floats = 1.0,
         epsilon: float = 0.0,
         max_points: int | None = None,
+        after_end: float = 0.0,
     ) -> None:
+        if not 0 <= after_end <= 1:
+            raise ValueError(f"after_end must lie in [0, 1], as rewards do, got {after_end}")
         for name, value in (("dim", dim), ("actions", actions), ("horizon", horizon)):
             if value < 1:
                 raise ValueError(f"{name} must be at least 1, got {value}")
@@ -48,6 +52,7 @@ class HorizonEnvelope:
         self.dim, self.actions, self.horizon = dim, actions, horizon
         self.slopes = _slopes(lipschitz, horizon)  # (H + 1,), the first is not used
         self.epsilon, self.max_points = float(epsilon), max_points
+        self.after_end = float(after_end)
         self._size = 0
         self._make_room(64)
 
@@ -193,6 +198,7 @@ class HorizonEnvelope:
             self.slopes,
             self._rewards,
             self._terminated,
+            self.after_end,
             self._sites,
             self._labels,
             self._best,

@@ -81,12 +81,13 @@ def lower(best, row, label, lipschitz, size):  # type: ignore[no-untyped-def]
 
 @njit(cache=True)
 def update(  # type: ignore[no-untyped-def]
-    dist, reach, slopes, rewards, terminated, sites, labels, best, first, size
+    dist, reach, slopes, rewards, terminated, after_end, sites, labels, best, first, size
 ):
     """Appendix A, lines 12 to 16, after the points ``first`` to ``size`` were added.
 
-    ``labels[n, i]`` is ``r_i + sup_a Q_{n-1}(s'_i, a)`` with n steps to go and ``best[n, a, j]``
-    is ``Q_n(s'_j, a)``. Both only ever fall, so a point whose label is as before has nothing to
+    ``labels[n, i]`` is ``r_i + sup_a Q_{n-1}(s'_i, a)`` with n steps to go, or ``r_i + (n - 1)
+    after_end`` where the episode ended; ``best[n, a, j]`` is ``Q_n(s'_j, a)``. Both only ever
+    fall, so a point whose label is as before has nothing to
     say to old pairs; one at the cap n, or not below the envelope where it stands (``sites``),
     has nothing to say at all. Returns how many rows were read.
     """
@@ -104,7 +105,9 @@ def update(  # type: ignore[no-untyped-def]
             changed[i] = False
             if touched[i]:
                 label = rewards[i]
-                if n > 1 and not terminated[i]:
+                if terminated[i]:
+                    label += (n - 1) * after_end
+                elif n > 1:
                     rest = best[n - 1, 0, i]
                     for a in range(1, actions):
                         rest = max(rest, best[n - 1, a, i])

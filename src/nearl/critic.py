@@ -79,6 +79,10 @@ class NNCritic:
         """L: the number given, or the current estimate from the stored data."""
         return self._rule()
 
+    def discount_by(self, gamma: float) -> None:
+        """Go on with another discount."""
+        self.gamma = self._rule.gamma = gamma
+
     def value(self, obs: Tensor, policy: Policy, *, steps: int | Tensor | None = None) -> Tensor:
         """V(s, n) of ``obs (..., B, *obs)``; n is ``min(horizon, steps)``, steps left per row."""
         self._check()

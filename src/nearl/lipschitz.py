@@ -100,7 +100,7 @@ class LipschitzRule:
         if lipschitz == "auto" and not experience.on_host:
             raise ValueError("lipschitz='auto' needs a memory on the CPU; give a number")
         self._given, self._experience = lipschitz, experience
-        self._horizon, self._gamma, self._reward_units = horizon, gamma, reward_units
+        self._horizon, self.gamma, self._reward_units = horizon, gamma, reward_units
         self._next, self._estimate = LEAST, 0.0
 
     def __call__(self) -> float:
@@ -114,7 +114,7 @@ class LipschitzRule:
             # Powers of two, so that calls in between, however many, change nothing.
             self._next = 2 ** (int(np.log2(total)) + 1)
             self._estimate = estimate_lipschitz(
-                self._experience, horizon=self._horizon, gamma=self._gamma
+                self._experience, horizon=self._horizon, gamma=self.gamma
             )
         return self._estimate
 

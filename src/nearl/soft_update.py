@@ -66,6 +66,14 @@ class SoftNN:
         """Begin anew what is drawn here."""
         self.generator.manual_seed(int(np.random.SeedSequence(seed).generate_state(1)[0]))
 
+    def discount_by(self, gamma: float) -> None:
+        """Go on with another discount, where it is another."""
+        if gamma != self.gamma:
+            self.gamma = gamma
+            self.critic.discount_by(gamma)
+            if self.graph is not None:
+                self.graph.gamma = gamma
+
     # -- the three modifications -----------------------------------------------------------------
 
     def observe(

@@ -33,8 +33,18 @@ def accelerated(kind: type[OffPolicyAlgorithm]) -> type[SoftUpdate]:
         return kind
     if kind in KNOWN:
         return KNOWN[kind]
-    name = f"NN{kind.__name__}"
-    return type(name, (SoftUpdate, kind), {"__doc__": f"{kind.__name__} with the soft NN update."})
+    own = {
+        "__doc__": f"{kind.__name__} with the soft NN update.",
+        "__module__": __name__,
+        "__reduce__": lambda agent: (_new, (kind,), agent.__getstate__()),  # for pickle
+    }
+    return type(f"NN{kind.__name__}", (SoftUpdate, kind), own)
+
+
+def _new(kind: type[OffPolicyAlgorithm]) -> SoftUpdate:
+    """An empty agent of ``accelerated(kind)``."""
+    made = accelerated(kind)
+    return made.__new__(made)
 
 
 def accelerate(

@@ -38,6 +38,11 @@ class NeighborReplayBuffer(ReplayBuffer):
     @classmethod
     def adopt(cls, buffer: ReplayBuffer) -> Self:
         """The same transitions with neighbors; both buffers share their arrays."""
+        if type(buffer) is not ReplayBuffer:
+            raise ValueError(
+                f"{type(buffer).__name__} may store or sample in its own way, which the NN module "
+                "would not keep: use SB3's ReplayBuffer, or derive from NeighborReplayBuffer"
+            )
         new = cls.__new__(cls)
         new.__dict__.update(buffer.__dict__)
         new._make_memory()
@@ -70,6 +75,21 @@ class NeighborReplayBuffer(ReplayBuffer):
         dones = self.dones[filled].ravel() > 0
         self.memory.advance(dones & ~timeouts, dones & timeouts)
         self.memory.total += (self.pos * self.n_envs) if self.full else 0
+
+    @property
+    def in_step(self) -> bool:
+        """Whether the memory has all that the arrays have, which others may have filled."""
+        memory, filled = self.memory, self.size() * self.n_envs
+        return len(memory) == filled and memory.total % memory.capacity == self.pos * self.n_envs
+
+    def reset(self) -> None:
+        """SB3's own; the memory begins anew, and the agent makes itself a module for it."""
+        super().reset()
+        self._renew()
+
+    def _renew(self) -> None:
+        self.soft = self.batch = None
+        self._make_memory()
 
     # -- writing and sampling --------------------------------------------------------------------
 
@@ -131,7 +151,8 @@ class NeighborReplayBuffer(ReplayBuffer):
 
     def _rows(self, slots: torch.Tensor, env: VecNormalize | None) -> Transitions:
         """Stored transitions as samples have them: normalized, and on the agent's device."""
-        rows = self.memory.gather(slots)
+        rows, places = self.memory.gather(slots), slots.numpy()
+        over = self.dones.reshape(-1)[places] * (1 - self.timeouts.reshape(-1)[places])
         reward = self._normalize_reward(rows.reward.numpy(), env)
         return rows._replace(
             obs=self.to_torch(self._normalize_obs(rows.obs.numpy(), env), copy=False),  # type: ignore[arg-type]
@@ -139,6 +160,7 @@ class NeighborReplayBuffer(ReplayBuffer):
             reward=self.to_torch(np.asarray(reward), copy=False),
             next_obs=self.to_torch(self._normalize_obs(rows.next_obs.numpy(), env), copy=False),  # type: ignore[arg-type]
             td_error=rows.td_error.to(self.device),
+            terminated=torch.from_numpy(over > 0),
         )
 
     def _consecutive(self, starts: NDArray[np.int64]) -> NDArray[np.int64]:
@@ -168,8 +190,13 @@ class NeighborReplayBuffer(ReplayBuffer):
         self._make_memory()
 
     def attach(self, soft: SoftNN) -> None:
-        """Let ``soft`` shift samples; stored errors that were saved with the buffer come back."""
+        """Let ``soft`` shift samples; stored errors that were saved with the buffer come back.
+
+        The schedule of ``soft`` stays as it is: it counts what its agent has done.
+        """
         saved = self.__dict__.pop("_saved", None)
         if saved is not None:
+            counts = soft.schedule.steps, soft.schedule.episodes
             soft.load_state_dict(saved)
+            soft.schedule.steps, soft.schedule.episodes = counts
         self.soft = soft

@@ -141,6 +141,8 @@ class SoftUpdate(OffPolicyAlgorithm):
         schedule = WeightSchedule(self.nn, **counts)
         if not isinstance(self.replay_buffer, NeighborReplayBuffer):
             self.replay_buffer = NeighborReplayBuffer.adopt(self.replay_buffer)
+        elif not self.replay_buffer.in_step:
+            self.replay_buffer._renew()
         soft = SoftNN(
             self.replay_buffer.memory,
             self.nn,
@@ -152,6 +154,13 @@ class SoftUpdate(OffPolicyAlgorithm):
         )
         self.replay_buffer.attach(soft)
         self.soft, self.nn_schedule = soft, schedule  # unless something was refused
+
+    def _join(self) -> None:
+        """Have the module over the replay buffer as it is now: users may exchange or refill it."""
+        buffer = self.replay_buffer
+        joined = isinstance(buffer, NeighborReplayBuffer) and buffer.soft is self.soft
+        if not (self.soft.inert or (joined and buffer.in_step)):
+            self._attach()
 
     def _rollout_policy(self) -> VersionedPolicy:
         """The target actor, where there is one, or the actor; without exploration noise."""
@@ -187,6 +196,10 @@ class SoftUpdate(OffPolicyAlgorithm):
 
     # -- learning --------------------------------------------------------------------------------
 
+    def _setup_learn(self, *args: Any, **kwargs: Any) -> Any:
+        self._join()
+        return super()._setup_learn(*args, **kwargs)
+
     def _store_transition(
         self,
         replay_buffer: ReplayBuffer,
@@ -196,6 +209,7 @@ class SoftUpdate(OffPolicyAlgorithm):
         dones: NDArray[Any],
         infos: list[dict[str, Any]],
     ) -> None:
+        self._join()
         super()._store_transition(replay_buffer, buffer_action, new_obs, reward, dones, infos)
         if self.nn.weight == 0:
             return
@@ -206,7 +220,9 @@ class SoftUpdate(OffPolicyAlgorithm):
 
     def train(self, gradient_steps: int, batch_size: int = 100) -> None:
         """SB3's ``train`` with the module's hooks in place."""
+        self._join()
         soft, phase = self.soft, self.nn.per_episode
+        soft.discount_by(self.gamma)
         if soft.inert:
             super().train(gradient_steps, batch_size)
             return

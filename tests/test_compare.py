@@ -11,8 +11,9 @@ from nearl.cli import app
 from nearl.population import Population, settings_from_preset
 from nearl.population.folder import PopulationSettings, write_settings
 from nearl.runs import Run, RunSettings
-from nearl.studies.compare import compare, tasks_of, trained
+from nearl.studies.compare import compare, tasks_of
 from nearl.studies.ratios import difference
+from nearl.studies.trained import trained
 
 TINY = {"policy_kwargs": {"net_arch": [8]}, "batch_size": 8, "learning_starts": 20}
 
@@ -273,3 +274,41 @@ def test_runs_of_a_preset_that_changed_in_between_are_refused(pair, tmp_path):
     assert len(trained(folders[:-1])) == 11  # some of these have kept no values
     with pytest.raises(ValueError, match=r"nntd3-5'.*nntd3-0'.*gate 0\.5 \(before: 0\.95\)"):
         compare(folders, tmp_path / "out")
+
+
+def test_another_preset_or_number_of_environments_is_no_rival(tmp_path):
+    """It differs in more than the module."""
+
+    def pair_of(name, changes):
+        folders = []
+        for algo in ("td3", "nntd3"):
+            for s in range(5):
+                folder = evaluated(tmp_path / f"{name}-{algo}-{s}", algo, s, [1.0, 2.0])
+                folders.append(folder)
+                if algo == "nntd3":
+                    file = Run(folder).settings_file
+                    given = json.loads(file.read_text()) | {"env": "Hopper-v4"} | changes
+                    file.write_text(json.dumps(given))
+                else:
+                    file = Run(folder).settings_file
+                    file.write_text(json.dumps(json.loads(file.read_text()) | {"env": "Hopper-v4"}))
+        return folders
+
+    with pytest.raises(ValueError, match="no arm differs from nntd3 paper in its module alone"):
+        compare(pair_of("paper", {"preset": "paper"}), tmp_path / "out")
+    with pytest.raises(ValueError, match="no arm differs from nntd3 n_envs=8 in its module alone"):
+        compare(pair_of("envs", {"n_envs": 8}), tmp_path / "out")
+    same = compare(pair_of("residual", {"preset": "residual"}), tmp_path / "out")
+    assert "| nntd3 residual | td3" in same
+
+
+def test_missing_and_broken_evaluations_are_named(pair, tmp_path):
+    _, folders = pair
+    none = evaluated(tmp_path / "none", "td3", 8, [1.0])
+    Run(none).evaluations.unlink()
+    with pytest.raises(ValueError, match=r"none' has no evaluation of td3 with seed 8 yet"):
+        compare([*folders, none], tmp_path / "out")
+    broken = evaluated(tmp_path / "broken", "td3", 9, [1.0, np.nan, 2.0, 3.0])
+    with pytest.raises(ValueError, match=r"td3 with seed 9 has a mean return of nan at step 2000"):
+        compare([*folders, broken], tmp_path / "out")
+    assert not (tmp_path / "out").exists()

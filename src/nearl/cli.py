@@ -4,7 +4,9 @@ from __future__ import annotations
 
 import os
 import sys
+import sysconfig
 import time
+import traceback
 from pathlib import Path
 from typing import Annotated, Any
 
@@ -87,10 +89,10 @@ def train(
     preset: Annotated[
         str,
         typer.Option(
-            help="default or paper; rollout (nnac only); residual (not for nnac); authors (not "
-            "for nnac, nnsac and sac). td3, "
-            "ddpg and sac have the settings of their NN versions, without the NN module. ppo, "
-            "trpo, dddqn, dsac and nec have only default."
+            help="default; paper (nnac, nntd3, nnddpg, nnsac); rollout (nnac only); residual (not "
+            "for nnac); authors (nntd3, nnddpg). td3, ddpg, sac, tqc and crossq have the settings "
+            "of their NN versions, without the NN module. ppo, trpo, dddqn, dsac and nec have only "
+            "default."
         ),
     ] = "default",
     out: Annotated[
@@ -111,7 +113,7 @@ def train(
     from nearl.algorithms import default_env, default_steps
     from nearl.runs import Run, RunSettings
 
-    env = env or default_env(algo)
+    env = default_env(algo) if env is None else env
     settings = RunSettings(
         algo=algo,
         env=env,
@@ -133,6 +135,8 @@ def train(
         last = rows[-1]
         console.print(f"last evaluation: {last['mean_return']:.1f} ± {last['std_return']:.1f}")
         draw(run)
+    elif settings.eval_every > settings.steps:
+        console.print(f"not evaluated: --eval-every {eval_every} is more than {settings.steps}")
     console.print(f"results in {folder}")
 
 
@@ -210,6 +214,16 @@ def demo(
     console.print(f"model: {out / 'model.zip'}   evaluations: {out / 'eval.csv'}")
 
 
+def place_of(error: BaseException) -> str:
+    """Where in the user's own code an error was raised, if it was there."""
+    roots = (str(Path(__file__).parent), *sysconfig.get_paths().values(), "<")
+    frames = traceback.extract_tb(error.__traceback__)[1:]  # the first is this command
+    for frame in reversed(frames):
+        if not frame.filename.startswith(roots):
+            return f" ({frame.filename}, line {frame.lineno}; NEARL_TRACEBACK=1 shows more)"
+    return ""
+
+
 def main() -> None:
     """Entry point: mistakes in the arguments end with one line, not a traceback."""
     if os.getcwd() not in sys.path:
@@ -217,7 +231,9 @@ def main() -> None:
     try:
         app()
     except (ValueError, TypeError, OSError, ImportError, GymError) as error:
-        errors.print(f"error: {error}")
+        if os.environ.get("NEARL_TRACEBACK"):
+            raise
+        errors.print(f"error: {error}{place_of(error)}")
         raise SystemExit(2) from error
     except SystemExit as end:
         if end.code == INTERRUPTED and CONTINUED.intersection(sys.argv[1:2]):

@@ -6,6 +6,9 @@ from typing import Any
 
 import yaml
 
+OPTIONS = {"n_timesteps": "--steps", "env": "--env", "preset": "--preset", "seed": "--seed"}
+OPTIONS |= {"device": "--device"}
+
 
 def parse(pairs: list[str]) -> dict[str, Any]:
     """``name=value`` pairs with values read as YAML."""
@@ -14,7 +17,7 @@ def parse(pairs: list[str]) -> dict[str, Any]:
         name, equals, text = pair.partition("=")
         if not equals:
             raise ValueError(f"--set takes name=value, got {pair!r}")
-        parsed[name] = _number(_read(text, pair))
+        parsed[_checked(name, text)] = _number(_read(text, pair))
     return parsed
 
 
@@ -25,8 +28,15 @@ def parse_sweep(pairs: list[str]) -> dict[str, list[Any]]:
         name, equals, text = pair.partition("=")
         if not equals or not text:
             raise ValueError(f"--set takes name=value or name=v1,v2,..., got {pair!r}")
-        parsed[name] = [_number(value) for value in _read(f"[{text}]", pair)]
+        parsed[_checked(name, text)] = [_number(value) for value in _read(f"[{text}]", pair)]
     return parsed
+
+
+def _checked(name: str, text: str) -> str:
+    """The name of a setting, refused where the command has an option for it."""
+    if name in OPTIONS:
+        raise ValueError(f"{name} is an option of its own: use {OPTIONS[name]} {text}")
+    return name
 
 
 def _read(text: str, pair: str) -> Any:

@@ -10,6 +10,8 @@ import numpy as np
 from gymnasium.envs.registration import EnvSpec
 from numpy.typing import NDArray
 
+ENDLESS = 100_000  # steps after which an episode without time limit is taken to have no end
+
 
 class Predicts(Protocol):
     """Anything with SB3's ``predict``."""
@@ -46,17 +48,33 @@ def evaluate(
     seeds = np.random.SeedSequence(seed).generate_state(episodes)
     obs = [env.reset(seed=int(s))[0] for env, s in zip(envs, seeds, strict=True)]
     returns = np.zeros(episodes)
-    running, memory = list(range(episodes)), dict[str, Any]()
+    running, memory, steps = list(range(episodes)), dict[str, Any](), 0
     while running:
+        if steps >= ENDLESS and limit_of(envs[0]) is None:
+            raise ValueError(
+                f"a greedy episode of {env_id} has not ended after {steps} steps and it has no "
+                "time limit: register it with max_episode_steps"
+            )
+        steps += 1
         rows = np.stack([obs[i] for i in running])
         actions, state = model.predict(rows, deterministic=True, **memory)
         asked = list(running)
         for i, action in zip(asked, actions, strict=True):
             obs[i], reward, terminated, truncated, _ = envs[i].step(action)
             returns[i] += float(reward)
+            if not np.isfinite(returns[i]):
+                raise ValueError(
+                    f"{env_id} has given the reward {reward} in step {steps} of an evaluation: "
+                    "only finite numbers can be compared; check the environment"
+                )
             if terminated or truncated:
                 running.remove(i)
         memory = carried(state, [i in running for i in asked])
     for env in envs:
         env.close()
     return returns
+
+
+def limit_of(env: gym.Env[Any, Any]) -> int | None:
+    """The steps after which an environment's episodes are cut, if they are."""
+    return None if env.spec is None else env.spec.max_episode_steps

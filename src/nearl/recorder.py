@@ -12,8 +12,11 @@ class Recorder(BaseCallback):
 
     ``evaluate`` and ``checkpoint`` are called once a multiple of their number of steps has been
     passed, ``checkpoint`` also at the end; ``resume`` before the first step. With ``anywhere``
-    evaluations do not wait for the end of a rollout.
+    evaluations do not wait for the end of a rollout. Once ``stopping`` says so there is a last
+    checkpoint, and ``KeyboardInterrupt``.
     """
+
+    stopping: Callable[[], bool] = staticmethod(lambda: False)
 
     def __init__(
         self,
@@ -58,9 +61,12 @@ class Recorder(BaseCallback):
         self._seen = now
         if not self._anywhere and passed(before, now, self._eval_every):
             self._evaluate()
-        if over or passed(before, now, self._checkpoint_every):
+        stopping = not over and self.stopping()
+        if over or stopping or passed(before, now, self._checkpoint_every):
             self._checkpoint()
         self._progress(now)
+        if stopping:
+            raise KeyboardInterrupt
 
 
 def passed(before: int, now: int, every: int) -> bool:

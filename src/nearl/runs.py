@@ -32,6 +32,7 @@ from nearl.algorithms import (
 )
 from nearl.envs import Replayable
 from nearl.evaluation import evaluate
+from nearl.interrupts import noted_interrupts
 from nearl.locking import alone
 from nearl.recorder import Recorder
 from nearl.saving import CorruptFileError, remove_leftovers, write_text
@@ -79,6 +80,7 @@ class Run:
 
     def settings(self) -> RunSettings:
         if not self._exists():
+            self._refuse_population()
             raise FileNotFoundError(f"'{self.folder}' is not a run: it has no run.json")
         given = self._read()
         given.pop("values", None)
@@ -103,10 +105,22 @@ class Run:
 
     def began(self) -> dict[str, Any] | None:
         """The values that the run began with; runs of before 2026-11-18 have kept none."""
-        return self._read().get("values") if self._exists() else None
+        return self._read().get("values") if self._begun() else None
 
     def _exists(self) -> bool:
         return self.settings_file.exists()
+
+    def _begun(self) -> bool:
+        """Whether there is anything that other settings would not go with."""
+        return self._exists() and (self.checkpoint.exists() or bool(self.rows()))
+
+    def _refuse_population(self) -> None:
+        if (self.folder / "population.json").exists():
+            raise ValueError(
+                f"'{self.folder}' holds a population, not a run of nearl train: use another "
+                "folder, or nearl.population.Population.load(folder).member(0) for one of its "
+                "agents"
+            )
 
     def _read(self) -> dict[str, Any]:
         """What run.json holds."""
@@ -121,6 +135,7 @@ class Run:
     def model(self) -> Any:
         """The trained agent, as of the last checkpoint."""
         if not self.model_file.exists():
+            self._refuse_population()
             raise FileNotFoundError(f"'{self.folder}' holds no trained model yet (model.zip)")
         return load_model(self.settings().algo, self.model_file)
 
@@ -223,7 +238,10 @@ class Run:
         )
         # One call, so that schedules see how far the whole run has come.
         missing = settings.steps - agent.num_timesteps
-        agent.learn(missing, callback=recorder, reset_num_timesteps=False)
+        with noted_interrupts() as recorder.stopping:
+            agent.learn(missing, callback=recorder, reset_num_timesteps=False)
+            if recorder.stopping():  # pressed in the last rollout
+                raise KeyboardInterrupt
         return agent
 
     def _evaluate(self, agent: Any, settings: RunSettings) -> dict[str, float]:
@@ -238,8 +256,9 @@ class Run:
         return dict(zip(COLUMNS, (step, returns.mean(), returns.std(), len(returns)), strict=True))
 
     def _check_same(self, settings: RunSettings) -> None:
-        """Check that the folder's run, if there is one, is the one that is asked for."""
-        if self._exists():
+        """Check that what the folder holds, if anything, is the run that is asked for."""
+        self._refuse_population()
+        if self._begun():
             before, now = asdict(self.settings()), json.loads(json.dumps(asdict(settings)))
             different = [
                 f"{name} {before[name]!r} (asked: {now[name]!r})"

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import warnings
 from typing import Any
 
 import gymnasium as gym
@@ -13,12 +14,14 @@ class Replayable(gym.Wrapper[Any, Any, Any, Any]):
 
     An environment that is deterministic given its seed is thereby in a state that a short list
     describes, so an interrupted run can continue to the same numbers, whatever the simulator.
+    Numbers that are not finite are refused.
     """
 
     def __init__(self, env: gym.Env[Any, Any], *, seed: int) -> None:
         super().__init__(env)
         self._seed, self._episode = seed, -1
         self._actions: list[Any] = []
+        self._obs: Any = None  # the last
 
     def reset(
         self, *, seed: int | None = None, options: dict[str, Any] | None = None
@@ -32,16 +35,30 @@ class Replayable(gym.Wrapper[Any, Any, Any, Any]):
     def _restart(self, options: dict[str, Any] | None = None) -> tuple[Any, dict[str, Any]]:
         seed = np.random.SeedSequence((self._seed, self._episode)).generate_state(1)[0]
         _renew_world(self.env.unwrapped)
-        return self.env.reset(seed=int(seed), options=options)
+        self._obs, info = self.env.reset(seed=int(seed), options=options)
+        self._check("reset", self._obs)
+        return self._obs, info
 
     def step(self, action: Any) -> tuple[Any, Any, bool, bool, dict[str, Any]]:
         self._actions.append(action)
-        return self.env.step(action)
+        self._obs, reward, terminated, truncated, info = self.env.step(action)
+        self._check("step", self._obs, reward)
+        return self._obs, reward, terminated, truncated, info
+
+    def _check(self, name: str, *given: Any) -> None:
+        for value in given:
+            if isinstance(value, float | np.ndarray | np.floating) and not _finite(value):
+                raise ValueError(
+                    f"{self.spec.id if self.spec else self.env} has given {value} in {name} "
+                    f"{len(self._actions)} of episode {self._episode}: only finite numbers can be "
+                    "learned from; check the environment's observations and rewards"
+                )
 
     def replay_state(self) -> dict[str, Any]:
         """What ``restore`` needs to come back to this moment."""
         actions = [np.asarray(action) for action in self._actions]
-        return {"seed": self._seed, "episode": self._episode, "actions": actions}
+        obs = self._obs.copy() if isinstance(self._obs, np.ndarray) else None
+        return {"seed": self._seed, "episode": self._episode, "actions": actions, "obs": obs}
 
     def restore(self, state: dict[str, Any]) -> None:
         self._seed, self._episode = state["seed"], state["episode"]
@@ -51,6 +68,18 @@ class Replayable(gym.Wrapper[Any, Any, Any, Any]):
         self._restart()
         for action in state["actions"]:
             self.step(action if np.ndim(action) else action.item())
+        if state.get("obs") is not None and not np.array_equal(state["obs"], self._obs):
+            warnings.warn(
+                f"{self.spec.id if self.spec else self.env} does not follow from its seed and "
+                "actions alone: the run goes on from another state than it was interrupted in; "
+                "draw all that is random from self.np_random, and keep nothing over episodes",
+                stacklevel=2,
+            )
+
+
+def _finite(value: Any) -> bool:
+    given = np.asarray(value)
+    return given.dtype.kind != "f" or bool(np.isfinite(given).all())
 
 
 def _renew_world(env: Any) -> None:

@@ -42,7 +42,9 @@ def read_settings(folder: Path) -> PopulationSettings:
 
 
 def check_settings(folder: Path, settings: PopulationSettings) -> None:
-    """Refuse a folder with another population."""
+    """Refuse a folder with another population, or with a run."""
+    if (folder / "run.json").exists():
+        raise ValueError(f"'{folder}' holds a run of nearl train: use another folder")
     if (folder / "population.json").exists():
         _check_same(folder, read_settings(folder), settings)
 

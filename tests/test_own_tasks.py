@@ -1,0 +1,193 @@
+"""Runs on a user's own task: what is wrong with it is said, where it is, and nothing is lost."""
+
+import json
+import os
+import signal
+import subprocess
+import sys
+
+import gymnasium as gym
+import numpy as np
+import pytest
+import torch
+from gymnasium import spaces
+
+import nearl.evaluation
+from nearl import evaluate
+from nearl.cli_set import parse, parse_sweep
+from nearl.envs import Replayable
+from nearl.population import Population, settings_from_preset
+from nearl.runs import Run, RunSettings
+
+COMMAND = [sys.executable, "-c", "from nearl.cli import main; main()"]
+TINY = {"learning_starts": 30, "batch_size": 8, "policy_kwargs": {"net_arch": [8]}}
+
+
+class Task(gym.Env):
+    """A walk that ends at 3; ``wrong`` says what is wrong with it."""
+
+    def __init__(self, wrong="", discrete=False):
+        self.observation_space = spaces.Box(-np.inf, np.inf, (2,))
+        self.action_space = spaces.Discrete(2) if discrete else spaces.Box(-1, 1, (1,))
+        self.wrong, self.episodes = wrong, 0
+
+    def reset(self, *, seed=None, options=None):
+        super().reset(seed=seed)
+        self.at, self.steps = self.np_random.normal(size=2), 0
+        self.episodes += 1
+        return self.seen(), {}
+
+    def seen(self):
+        spoiled = self.wrong == "obs" and self.steps == 5
+        shift = np.random.random() if self.wrong == "noise" else 0.0  # noqa: NPY002
+        return np.array([np.nan if spoiled else self.at[0] + shift, self.at[1]], np.float32)
+
+    def step(self, action):
+        self.steps += 1
+        self.at = self.at + 0.1 * self.np_random.normal(size=2)
+        reward = np.nan if self.wrong == "reward" and self.steps == 5 else -abs(self.at[0])
+        return self.seen(), float(reward), self.at[0] > 3 and self.wrong != "endless", False, {}
+
+
+def register(wrong, *, limit=25, discrete=False):
+    name = f"OwnTask{wrong.title()}{limit or ''}{'D' * discrete}-v0"
+    if name not in gym.registry:
+        given = {"wrong": wrong, "discrete": discrete}
+        gym.register(name, entry_point=Task, max_episode_steps=limit, kwargs=given)
+    return name
+
+
+def settings(env, algo="nntd3", *, given=None, **changes):
+    base = {"steps": 120, "seed": 3, "device": "cpu", "eval_every": 60, "eval_episodes": 1}
+    own = TINY if algo.startswith("nntd3") else {}
+    return RunSettings(algo=algo, env=env, settings=own | (given or {}), **(base | changes))
+
+
+@pytest.mark.parametrize("wrong", ["obs", "reward"])
+@pytest.mark.parametrize("algo", ["nntd3", "nnac", "ppo", "dddqn", "nec"])
+def test_numbers_that_are_not_finite_are_refused_by_every_algorithm(tmp_path, algo, wrong):
+    env = register(wrong, discrete=algo != "nntd3")
+    with pytest.raises(ValueError, match=rf"{env} has given .*nan.* in step 5 of ep.*environment"):
+        Run(tmp_path / "run").train(settings(env, algo))
+
+
+def test_an_evaluation_says_what_has_no_end_or_no_value(monkeypatch):
+    class Still:
+        def predict(self, observation, *, deterministic=True):
+            return np.zeros((len(observation), 1), np.float32), None
+
+    monkeypatch.setattr(nearl.evaluation, "ENDLESS", 200)
+    with pytest.raises(ValueError, match="not ended after 200 steps.*register it with max_episode"):
+        evaluate(Still(), register("endless", limit=None), episodes=2)
+    assert evaluate(Still(), register("endless", limit=300), episodes=2).shape == (2,)
+    with pytest.raises(ValueError, match="given the reward nan in step 5 of an evaluation"):
+        evaluate(Still(), register("reward"), episodes=2)
+
+
+def test_a_task_that_does_not_follow_from_its_seed_is_told_when_a_run_goes_on(tmp_path):
+    for wrong in ("", "noise"):
+        env = register(wrong)
+        first, second = (Replayable(gym.make(env), seed=1) for _ in range(2))
+        first.reset()
+        for _ in range(4):
+            first.step(np.zeros(1, np.float32))
+        state = first.replay_state()
+        if wrong:
+            with pytest.warns(UserWarning, match=f"{env} does not follow from its seed"):
+                second.restore(state)
+        else:
+            second.restore(state)
+            np.testing.assert_array_equal(second.replay_state()["obs"], state["obs"])
+
+
+def test_runs_and_populations_keep_out_of_each_others_folders(tmp_path):
+    env = register("")
+    members = [settings_from_preset("td3", "default", env, 0, TINY)]
+    options = {"eval_every": 50, "eval_episodes": 1, "device": "cpu", "table": False, "threads": 1}
+    many, one = tmp_path / "population", tmp_path / "run"
+    Population(env, members, steps=100, out=many, **options).train()
+    rows = (many / "eval.csv").read_text()
+    (many / "checkpoint.pt").unlink()
+    with pytest.raises(ValueError, match=r"population' holds a population, not a run"):
+        Run(many).train(settings(env))
+    with pytest.raises(ValueError, match=r"holds a population.*member\(0\)"):
+        Run(many).settings()
+    assert (many / "eval.csv").read_text() == rows and not (many / "run.json").exists()
+    Run(one).train(settings(env))
+    (one / "checkpoint.pt").unlink()
+    with pytest.raises(ValueError, match="run' holds a run of nearl train"):
+        Population(env, members, steps=100, out=one, **options)
+
+
+def test_another_setting_may_follow_one_with_which_nothing_was_trained(tmp_path):
+    env, run = register(""), Run(tmp_path)
+
+    class Stop(Exception):
+        pass
+
+    def stop(step):
+        raise Stop
+
+    with pytest.raises(Stop):
+        run.train(settings(env, given={"tau": 0.5}), on_progress=stop)
+    assert json.loads(run.settings_file.read_text())["settings"]["tau"] == 0.5
+    run.train(settings(env, given={"tau": 0.25}))
+    assert json.loads(run.settings_file.read_text())["values"]["tau"] == 0.25
+    with pytest.raises(ValueError, match=r"'tau': 0\.25.*'tau': 0\.5"):
+        run.train(settings(env, given={"tau": 0.5}))
+
+
+@pytest.mark.parametrize("algo", ["nntd3", "nnac", "dddqn"])
+def test_ctrl_c_leaves_a_checkpoint_from_which_it_goes_on(tmp_path, algo):
+    env = register("", discrete=algo != "nntd3")
+    whole, cut = Run(tmp_path / "whole"), Run(tmp_path / "cut")
+    often = {"train_freq": 4, "learning_starts": 30} if algo == "dddqn" else {}
+    given = settings(env, algo, given=often, checkpoint_every=10_000)
+    whole.train(given)
+
+    def press(step):
+        if 70 <= step < 80:
+            os.kill(os.getpid(), signal.SIGINT)
+
+    before = signal.getsignal(signal.SIGINT)
+    signal.signal(signal.SIGINT, signal.default_int_handler)
+    try:
+        with pytest.raises(KeyboardInterrupt):
+            cut.train(given, on_progress=press)
+    finally:
+        signal.signal(signal.SIGINT, before)
+    assert 70 <= cut.agent().num_timesteps <= 85
+    cut.train(given)
+    assert cut.evaluations.read_text() == whole.evaluations.read_text()
+    pairs = zip(cut.model().policy.parameters(), whole.model().policy.parameters(), strict=True)
+    assert all(torch.equal(a, b) for a, b in pairs)
+
+
+def test_an_error_in_the_users_code_is_told_with_its_place(tmp_path):
+    (tmp_path / "my_tasks.py").write_text(
+        "import gymnasium as gym, numpy as np\n"
+        "from gymnasium import spaces\n"
+        "class Broken(gym.Env):\n"
+        "    observation_space, action_space = spaces.Box(-1, 1, (2,)), spaces.Box(-1, 1, (1,))\n"
+        "    def reset(self, *, seed=None, options=None):\n"
+        "        return np.zeros(2, np.float32), {}\n"
+        "    def step(self, action):\n"
+        "        return np.zeros(2) + np.zeros(3)\n"
+        "gym.register('Broken-v0', entry_point=Broken, max_episode_steps=9)\n"
+    )
+    run = [*COMMAND, "train", "nntd3", "--env", "my_tasks:Broken-v0", "--out", "run"]
+    told = subprocess.run(run, capture_output=True, text=True, cwd=tmp_path, check=False)
+    assert told.returncode == 2 and "Traceback" not in told.stderr
+    assert "could not be broadcast" in told.stderr and "my_tasks.py, line 8" in told.stderr
+    more = os.environ | {"NEARL_TRACEBACK": "1"}
+    told = subprocess.run(run, capture_output=True, text=True, cwd=tmp_path, check=False, env=more)
+    assert "Traceback" in told.stderr
+    wrong = [*COMMAND, "train", "nntd3", "--steps", "0", "--out", "run"]
+    told = subprocess.run(wrong, capture_output=True, text=True, cwd=tmp_path, check=False)
+    assert told.stderr.strip().endswith("error: steps must be at least 1, got 0")
+
+
+@pytest.mark.parametrize("read", [parse, parse_sweep])
+def test_what_has_an_option_is_no_setting(read):
+    with pytest.raises(ValueError, match="n_timesteps is an option of its own: use --steps 300"):
+        read(["n_timesteps=300"])

@@ -9,8 +9,13 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from stable_baselines3 import DQN, PPO
 from stable_baselines3.common.logger import configure
+from stable_baselines3.common.torch_layers import (
+    BaseFeaturesExtractor,
+    FlattenExtractor,
+    NatureCNN,
+)
 
-from nearl.baselines import DDDQN, DSAC, NEC
+from nearl.baselines import DDDQN, DSAC, NEC, PixelFeatures
 from nearl.baselines.dictionary import Dictionary, kernel_average
 from nearl.baselines.dsac import soft_value
 from nearl.baselines.targets import NStepTargets
@@ -287,3 +292,112 @@ def test_targets_of_nec_are_saved_and_loaded(tmp_path):
     with pytest.raises(ValueError, match=r"targets'.*TargetBuffer of \(2,\).*\(4,\)"):
         other.load_replay_buffer(tmp_path / "targets")
     assert other.replay_buffer.size() == 0
+
+
+def test_targets_without_dictionaries_wait_until_something_is_written(tmp_path):
+    """A fresh agent with targets from a file has nothing to read, so nothing to descend on."""
+    options = {"horizon": 3, "seed": 0, "device": "cpu", "policy_kwargs": {"net_arch": [8]}}
+    NEC("MlpPolicy", Endless(), **options).learn(60).save_replay_buffer(tmp_path / "targets")
+    agent = NEC("MlpPolicy", Endless(), learning_starts=0, train_freq=1, **options)
+    agent.load_replay_buffer(tmp_path / "targets")
+    before = [p.detach().clone() for p in agent.policy.parameters()]
+    agent.learn(3)  # the first target is known at the fourth step
+    assert agent._n_updates == 0 and not any(map(len, agent.policy.dictionaries))
+    assert all(map(torch.equal, before, agent.policy.parameters()))
+    agent.learn(60)
+    assert 0 < agent._n_updates <= 60 and any(map(len, agent.policy.dictionaries))
+    assert not all(map(torch.equal, before, agent.policy.parameters()))
+
+
+def test_actions_that_nothing_is_written_for_are_left_out():
+    agent = NEC("MlpPolicy", Endless(), seed=0, device="cpu")
+    agent.set_logger(configure(None, []))
+    agent.policy.dictionaries[1].write(torch.zeros(32), 1.0, rate=0.1)
+    agent.replay_buffer.add(np.zeros(2), 0, 1.0)  # every batch has action 0 only
+    agent.train(2)
+    assert agent._n_updates == 0
+    agent.replay_buffer.add(np.ones(2), 1, 1.0)
+    agent.train(2)
+    assert agent._n_updates == 2
+
+
+# -- pictures and modes of networks --------------------------------------------------------------
+
+
+class Pictures(gym.Env):
+    """Noise of any size."""
+
+    action_space = spaces.Discrete(3)
+
+    def __init__(self, side=36):
+        self.observation_space = spaces.Box(0, 255, (side, side, 3), np.uint8)
+
+    def reset(self, *, seed=None, options=None):
+        super().reset(seed=seed)
+        return self.observation_space.sample(), {}
+
+    def step(self, action):
+        return self.observation_space.sample(), 1.0, False, False, {}
+
+
+def extractors(agent):
+    return {type(m) for m in agent.policy.modules() if isinstance(m, BaseFeaturesExtractor)}
+
+
+@pytest.mark.parametrize("kind", [DDDQN, DSAC, NEC, DQN])
+def test_a_cnn_policy_has_sb3s_network_for_pictures(kind, tmp_path):
+    options = {"buffer_size": 50, "learning_starts": 4, "batch_size": 4, "device": "cpu"}
+    options |= {"horizon": 2} if kind is NEC else {}
+    agent = kind("CnnPolicy", Pictures(), seed=0, **options).learn(12)
+    assert extractors(agent) == {NatureCNN} and agent._n_updates > 0
+    agent.save(tmp_path / "agent")
+    assert extractors(kind.load(tmp_path / "agent")) == {NatureCNN}
+    assert extractors(kind("MlpPolicy", Pictures(), **options)) == {FlattenExtractor}
+    for own in (PixelFeatures, FlattenExtractor):
+        policy = {"features_extractor_class": own}
+        assert extractors(kind("CnnPolicy", Pictures(), policy_kwargs=policy, **options)) == {own}
+
+
+@pytest.mark.parametrize("kind", [DDDQN, DSAC, NEC])
+def test_pictures_too_small_for_it_are_named(kind):
+    with pytest.raises(ValueError, match=r"at least 36 x 36, got \(3, 20, 20\).*PixelFeatures"):
+        kind("CnnPolicy", Pictures(20), buffer_size=50)
+
+
+class Moody(BaseFeaturesExtractor):
+    """Another network in training than out of it."""
+
+    def __init__(self, observation_space):
+        super().__init__(observation_space, 16)
+        self.net = torch.nn.Sequential(
+            torch.nn.Linear(4, 16), torch.nn.BatchNorm1d(16), torch.nn.Dropout(0.5)
+        )
+
+    def forward(self, obs):
+        return self.net(obs)
+
+
+def test_targets_of_dsac_never_train_and_its_critics_do_in_training_only():
+    policy = {"features_extractor_class": Moody}
+    agent = filled(DSAC("MlpPolicy", Chain(), seed=0, policy_kwargs=policy, device="cpu"))
+    modes, sample = [], agent.replay_buffer.sample
+
+    def watched(*args, **kwargs):
+        modes.append((agent.critic.first.training, agent.critic_target.first.training))
+        with torch.no_grad():
+            obs = torch.eye(4)
+            assert torch.equal(agent.critic_target(obs)[0], agent.critic_target(obs)[0])
+        return sample(*args, **kwargs)
+
+    agent.replay_buffer.sample = watched
+    agent.train(20, batch_size=8)
+    assert modes == [(True, False)] * 20
+    best_actions(agent)
+    assert not any(module.training for module in agent.policy.modules())
+    for net in ("first", "second"):  # what batch norm has counted comes along, as in SB3's SAC
+        norm, slow = (
+            getattr(critic, net).features_extractor.net[1]
+            for critic in (agent.critic, agent.critic_target)
+        )
+        assert norm.running_mean.abs().max() > 0.01
+        assert torch.equal(norm.running_mean, slow.running_mean)

@@ -194,6 +194,26 @@ def test_save_and_load_give_the_same_memory(tmp_path, members):
         assert torch.equal(loaded[name].nan_to_num(7), memory[name].nan_to_num(7))
 
 
+@pytest.mark.parametrize(
+    ("change", "words"),
+    [
+        ({"capacity": 6}, "capacity 6, this one 5"),
+        ({"streams": 2}, "of 2 environments.*this one of 1"),
+        ({"act_shape": (3,)}, r"column act has rows of shape \(3,\), this memory \(1,\)"),
+    ],
+)
+def test_a_saved_memory_that_does_not_fit_changes_nothing(change, words):
+    shape = {"capacity": 5, "obs_shape": (2,), "act_shape": (1,)}
+    memory, saved = TransitionMemory(**shape), TransitionMemory(**shape | change)
+    fill(memory, reference.walk(np.random.default_rng(0), 4))
+    before = memory["obs"].clone()
+    saved.add(np.ones((1, 2)), np.ones((1, *change.get("act_shape", (1,)))), [0.0], np.ones((1, 2)),
+              [False], [False])  # fmt: skip
+    with pytest.raises(ValueError, match=words):
+        memory.load_state_dict(saved.state_dict())
+    assert torch.equal(memory["obs"], before) and memory.total == 4
+
+
 @pytest.mark.parametrize("damage", ["truncated", "flipped", "foreign", "empty"])
 def test_a_damaged_file_is_named(tmp_path, damage):
     path = tmp_path / "memory.pt"

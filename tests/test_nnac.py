@@ -10,7 +10,7 @@ import numpy as np
 import pytest
 import torch
 from gymnasium import spaces
-from stable_baselines3.common.callbacks import CheckpointCallback, EvalCallback
+from stable_baselines3.common.callbacks import BaseCallback, CheckpointCallback, EvalCallback
 from stable_baselines3.common.env_util import make_vec_env
 from stable_baselines3.common.monitor import Monitor
 
@@ -107,6 +107,42 @@ def test_callbacks_and_logger(tmp_path):
     assert model.num_timesteps == 320
 
 
+class Watch(BaseCallback):
+    """The order of what is called, and SB3's usual locals at every step."""
+
+    def _init_callback(self):
+        self.calls, self.seen = [], []
+
+    def _on_rollout_start(self):
+        self.calls.append("start")
+
+    def _on_step(self):
+        names = ("actions", "new_obs", "rewards", "dones", "infos")
+        self.calls.append("step")
+        self.seen.append([self.locals[name] for name in names])
+        return True
+
+    def _on_rollout_end(self):
+        self.calls.append("end")
+
+
+@pytest.mark.parametrize("preset", ["default", "paper"])
+def test_callbacks_get_what_sb3s_agents_give_them(preset):
+    watch, env = Watch(), make_vec_env("CartPole-v1", n_envs=2, seed=0)
+    model = NNAC("MlpPolicy", env, preset=preset, seed=0).learn(200, callback=watch)
+    assert watch.calls == ["start", "step", "end"] * 100
+    actions, new_obs, rewards, dones, infos = map(list, zip(*watch.seen, strict=True))
+    memory, ends = model.experience.memory, np.concatenate(dones)
+    np.testing.assert_array_equal(np.concatenate(actions), memory["act"])
+    assert (np.concatenate(rewards) == 1.0).all()  # the environment's, whatever is stored
+    after, stored = np.concatenate(new_obs), memory["next_obs"].numpy()
+    assert ends.any() and len(infos[0]) == 2
+    np.testing.assert_array_equal(after[~ends], stored[~ends])
+    assert (after[ends] != stored[ends]).any(1).all()  # the next episode has begun
+    alone = NNAC("MlpPolicy", make_vec_env("CartPole-v1", 2, seed=0), preset=preset, seed=0)
+    assert torch.equal(parameters(model), parameters(alone.learn(200)))
+
+
 @pytest.mark.parametrize("env", ["CartPole-v1", "Pendulum-v1"])
 def test_save_and_load_predict_the_same(tmp_path, env):
     model = NNAC("MlpPolicy", env, seed=0, lipschitz=0.5).learn(200)
@@ -124,6 +160,24 @@ def test_save_and_load_predict_the_same(tmp_path, env):
     loaded.learn(100, reset_num_timesteps=False, log_interval=1)
     assert loaded.num_timesteps == 300 and len(loaded.experience) == 300
     assert not list(tmp_path.glob(".*tmp"))
+
+
+def test_transitions_of_another_number_of_environments_are_refused(tmp_path):
+    model = NNAC("MlpPolicy", "CartPole-v1", seed=0).learn(60)
+    model.save_replay_buffer(tmp_path / "memory.pt")
+    model.save_checkpoint(tmp_path / "checkpoint.pt")
+    other = NNAC("MlpPolicy", make_vec_env("CartPole-v1", 4, seed=0), seed=1).learn(40)
+    before, stored = parameters(other), other.experience.memory["obs"].clone()
+    with pytest.raises(ValueError, match=r"memory\.pt'.*of 1 environments.*this one of 4"):
+        other.load_replay_buffer(tmp_path / "memory.pt")
+    with pytest.raises(ValueError, match="of 1 environments.*this one of 4"):
+        other.load_checkpoint(tmp_path / "checkpoint.pt")
+    assert torch.equal(parameters(other), before) and other.num_timesteps == 40
+    assert torch.equal(other.experience.memory["obs"], stored)
+    same = NNAC("MlpPolicy", "CartPole-v1", seed=5)
+    same.load_replay_buffer(tmp_path / "memory.pt")
+    followers = model.experience.memory.followers()
+    assert torch.equal(same.experience.memory.followers(), followers) and (followers >= 0).any()
 
 
 def test_a_second_learn_trains_too(tmp_path):
@@ -220,6 +274,9 @@ def test_an_environment_that_returns_nonsense_is_named(preset, bad, words):
         ({"lipshitz": 3}, ["lipshitz", "lipschitz"]),
         ({"index": "ball"}, ["ball", "kdtree"]),
         ({"device": "cuda"}, ["cuda", "CPU"]),
+        ({"learning_rate": lambda left: 1e-3 * left}, ["learning_rate is one number", "schedule"]),
+        ({"learning_rate": "lin_1e-3"}, ["learning_rate is one number", "lin_1e-3", "0.0005"]),
+        ({"gamma": "0.9"}, ["gamma is one number", "'0.9'"]),
     ],
 )
 def test_bad_settings_are_named(settings, words):

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import os
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
 from typing import Any, NamedTuple
 
 import numpy as np
@@ -264,23 +264,37 @@ class TransitionMemory:
             "columns": columns,
         }
 
-    def load_state_dict(self, state: Mapping[str, Any]) -> None:
+    def check_state(self, state: Mapping[str, Any]) -> None:
+        """Refuse what ``load_state_dict`` would refuse, without loading it."""
         if state["capacity"] != self.capacity:
             raise ValueError(
                 f"the saved memory has capacity {state['capacity']}, this one {self.capacity}"
             )
-        for name, column in self._columns.items():
-            if name in self.shared:  # restored by its owner
-                continue
-            saved = state["columns"][name]
+        if state["streams"] != self.streams:
+            raise ValueError(
+                f"the saved memory holds transitions of {state['streams']} environments side by "
+                f"side, this one of {self.streams}: what continues each of them would be lost"
+            )
+        for name, saved, column in self._saved(state):
             if saved.shape[len(self.lead) + 1 :] != column.shape[len(self.lead) + 1 :]:
                 raise ValueError(
                     f"saved column {name} has rows of shape "
                     f"{tuple(saved.shape[len(self.lead) + 1 :])}, this memory "
                     f"{tuple(column.shape[len(self.lead) + 1 :])}"
                 )
+
+    def load_state_dict(self, state: Mapping[str, Any]) -> None:
+        """Become what was saved; a memory that does not fit changes nothing."""
+        self.check_state(state)
+        for _, saved, column in self._saved(state):
             column.narrow(len(self.lead), 0, saved.shape[len(self.lead)]).copy_(saved)
         self.total = int(state["total"])
+
+    def _saved(self, state: Mapping[str, Any]) -> Iterator[tuple[str, Tensor, Tensor]]:
+        """Saved columns beside this memory's; shared ones are restored by their owner."""
+        for name, column in self._columns.items():
+            if name not in self.shared:
+                yield name, state["columns"][name], column
 
     def save(self, path: str | os.PathLike[str]) -> None:
         save_state(path, "memory", self.state_dict() | {"members": self.members})

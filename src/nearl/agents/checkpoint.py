@@ -38,6 +38,7 @@ def restore(agent: NNAC, state: Mapping[str, Any]) -> None:
     made = asdict(replace(type(agent.config)(), **state["config"]))
     if different := [k for k, v in asdict(agent.config).items() if made[k] != v]:
         raise ValueError(f"the checkpoint was made with other settings of {different}")
+    agent.experience.memory.check_state(state["experience"]["memory"])  # before anything changes
     agent.policy.load_state_dict(state["policy"])
     agent.policy.optimizer.load_state_dict(state["optimizer"])
     agent.experience.load_state_dict(state["experience"])

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass, fields, replace
 from importlib import resources
+from numbers import Real
 from typing import Any, Literal
 
 import yaml
@@ -60,6 +61,14 @@ class NNACConfig:
     compiled: bool = True  # gradient steps in one compiled loop instead of torch's autograd
 
     def __post_init__(self) -> None:
+        for field in fields(self):
+            value = getattr(self, field.name)
+            if field.type in ("int", "float") and not isinstance(value, Real):
+                schedules = " (it has no schedules)" if callable(value) else ""
+                raise TypeError(
+                    f"{field.name} is one number in NNAC{schedules}, got {value!r}: give a number "
+                    f"such as {field.default!r}"
+                )
         rules = {
             "gamma": 0.0 <= self.gamma <= 1.0,
             "buffer_size": self.buffer_size >= 1,

@@ -21,6 +21,7 @@ from nearl.agents.copies import shallow
 from nearl.agents.files import check_model, write_whole
 from nearl.agents.graph_learner import GraphLearner
 from nearl.agents.learner import Learner, Row
+from nearl.agents.moving_scale import check_scale
 from nearl.agents.policy import ActorPolicy
 from nearl.agents.rollout_learner import RolloutLearner
 from nearl.agents.spaces import check_spaces, environment_name, make_metric
@@ -30,6 +31,8 @@ from nearl.metrics import Metric
 from nearl.networks import CategoricalActor, on_host
 from nearl.saving import load_state, save_state
 
+Array = np.ndarray[Any, Any]
+SCALES = "NNAC can scale observations itself: standardize=True. "
 MADE = ("experience", "learner", "_greedy")  # of an agent's policy and settings
 
 
@@ -85,6 +88,7 @@ class NNAC(BaseAlgorithm):
     def _wrap_env(env: GymEnv, verbose: int = 0, monitor_wrapper: bool = True) -> VecEnv:
         wrapped = BaseAlgorithm._wrap_env(env, verbose, monitor_wrapper)
         check_spaces(wrapped.observation_space, wrapped.action_space)
+        check_scale(wrapped, "NNAC", SCALES)
         return wrapped
 
     # -- construction ----------------------------------------------------------------------------
@@ -181,7 +185,10 @@ class NNAC(BaseAlgorithm):
         logged = self._episode_num
         while self.num_timesteps < total:
             hooks.on_rollout_start()  # nothing is half done here
-            row, infos, dones = self._interact()
+            # What SB3's callbacks look for has SB3's names.
+            obs = self._last_obs
+            actions, new_obs, rewards, dones, infos = self._interact()
+            row = self._row(obs, actions, rewards, new_obs, dones, infos)
             hooks.update_locals(locals())
             if not hooks.on_step():
                 break
@@ -189,6 +196,7 @@ class NNAC(BaseAlgorithm):
             self._episode_num += int(dones.sum())
             # Algorithm 1: value the transition, store it, take a gradient step.
             self.learner.store(row)
+            hooks.on_rollout_end()
             self._train_when_due()
             if log_interval and self._episode_num >= logged + log_interval:
                 logged = self._episode_num
@@ -196,27 +204,37 @@ class NNAC(BaseAlgorithm):
         hooks.on_training_end()
         return self
 
-    def _interact(self) -> tuple[Row, list[dict[str, Any]], np.ndarray[Any, Any]]:
-        """Step every environment once and give the transitions their true next observations."""
+    def _interact(self) -> tuple[Array, Array, Array, Array, list[dict[str, Any]]]:
+        """Step every environment once: the actions, and what the environments answer."""
         env = self.env
         assert env is not None and isinstance(self._last_obs, np.ndarray)
-        obs = self._last_obs
-        actions = self.act(obs)
-        after, rewards, dones, infos = env.step(actions)
-        assert isinstance(after, np.ndarray)
+        actions = self.act(self._last_obs)
+        new_obs, rewards, dones, infos = env.step(actions)
+        assert isinstance(new_obs, np.ndarray)
         self.num_timesteps += env.num_envs
-        self._last_obs = after
-        truncated = np.zeros(env.num_envs, dtype=bool)
-        next_obs = after
+        self._last_obs = new_obs
+        return actions, new_obs, rewards, dones, infos
+
+    def _row(
+        self,
+        obs: Any,
+        actions: Array,
+        rewards: Array,
+        new_obs: Array,
+        dones: Array,
+        infos: list[dict[str, Any]],
+    ) -> Row:
+        """The transitions of a step with their true next observations."""
+        truncated, next_obs = np.zeros(len(dones), dtype=bool), new_obs
         if dones.any():
-            next_obs = after.copy()
+            next_obs = new_obs.copy()
             for i in np.flatnonzero(dones):
                 next_obs[i] = infos[i]["terminal_observation"]
                 truncated[i] = infos[i].get("TimeLimit.truncated", False)
         terminated = dones & ~truncated
         if self.config.terminal_reward is not None:
             rewards = np.where(terminated, self.config.terminal_reward, rewards)
-        row = {
+        return {
             "obs": obs,
             "act": actions,
             "reward": rewards.astype(np.float32),
@@ -224,9 +242,8 @@ class NNAC(BaseAlgorithm):
             "terminated": terminated,
             "truncated": truncated,
         }
-        return row, infos, dones
 
-    def act(self, obs: np.ndarray[Any, Any]) -> np.ndarray[Any, Any]:
+    def act(self, obs: Array) -> Array:
         """Sample actions for the environments, ``(n_envs, ...)``."""
         return self.learner.choose(obs)
 
@@ -299,9 +316,12 @@ class NNAC(BaseAlgorithm):
 
     def load_replay_buffer(self, path: str | os.PathLike[str]) -> None:
         """Replace the transitions by saved ones; values are found anew from them."""
-        saved = TransitionMemory.load(path)
-        state = self.experience.state_dict() | {"memory": saved.state_dict()}
-        self.experience.load_state_dict(state)
+        saved = TransitionMemory.load(path).state_dict()
+        try:
+            self.experience.memory.check_state(saved)
+        except ValueError as error:
+            raise ValueError(f"'{path}' does not fit this agent: {error}") from error
+        self.experience.load_state_dict(self.experience.state_dict() | {"memory": saved})
 
     def _setup_learn(self, *args: Any, **kwargs: Any) -> Any:
         if self.env is None:
@@ -309,6 +329,7 @@ class NNAC(BaseAlgorithm):
                 "this agent has no environment to learn in: NNAC.load(path, env=...) gives it one, "
                 "or set_env(...)"
             )
+        check_scale(self.env, "NNAC", SCALES)
         result = super()._setup_learn(*args, **kwargs)
         self._trained_at = min(self._trained_at, self.num_timesteps)  # steps may count from 0 again
         if self.ep_info_buffer is not None:

@@ -13,12 +13,14 @@ from stable_baselines3.common.base_class import BaseAlgorithm
 from stable_baselines3.common.policies import BasePolicy
 from stable_baselines3.common.type_aliases import GymEnv, MaybeCallback
 from stable_baselines3.common.utils import safe_mean
+from stable_baselines3.common.vec_env import VecEnv
 from torch import Tensor
 
 from nearl.agents.action_net import ActionNet
 from nearl.agents.config import NNACConfig
 from nearl.agents.determinism import DeterminismCheck
 from nearl.agents.files import saved_file
+from nearl.agents.moving_scale import check_scale
 from nearl.agents.optimist import Optimist
 from nearl.agents.spaces import check_spaces, make_metric
 from nearl.agents.time_limit import limited
@@ -28,6 +30,7 @@ from nearl.saving import load_state, save_state
 from nearl.ucrl import HorizonEnvelope
 
 KIND = "ucrlfa"
+SCALE = "Its guarantee is for one fixed scale. "
 
 
 class EnvelopePolicy(BasePolicy):
@@ -104,6 +107,12 @@ class UCRLFA(BaseAlgorithm):
             if env is None:
                 raise ValueError("UCRLFA needs an environment, or load(path) without one")
             self._setup_model()
+
+    @staticmethod
+    def _wrap_env(env: GymEnv, verbose: int = 0, monitor_wrapper: bool = True) -> VecEnv:
+        wrapped = BaseAlgorithm._wrap_env(env, verbose, monitor_wrapper)
+        check_scale(wrapped, "UCRLFA", SCALE)
+        return wrapped
 
     # -- construction ----------------------------------------------------------------------------
 
@@ -202,6 +211,7 @@ class UCRLFA(BaseAlgorithm):
             raise ValueError("learn needs total_timesteps or episodes")
         if self.env is None:
             raise ValueError("no environment to learn from: set_env, or load(path, env=...)")
+        check_scale(self.env, "UCRLFA", SCALE)
         if reset_num_timesteps or self._last_obs is None:  # the environment will be reset
             self._elapsed = 0
         budget = total_timesteps or (episodes or 0) * self.time_limit

@@ -11,6 +11,8 @@ from stable_baselines3.common.torch_layers import create_mlp
 from stable_baselines3.dqn.policies import DQNPolicy, QNetwork
 from torch import Tensor, nn
 
+from nearl.baselines.nature import NatureDefault
+
 
 class Dueling(nn.Module):
     """``Q(s, a) = V(s) + A(s, a) - mean_a' A(s, a')`` (Wang et al. 2016, equation 9).
@@ -56,12 +58,16 @@ class DuelingPolicy(DQNPolicy):
         return DuelingQNetwork(**net_args).to(self.device)
 
 
+class DuelingCnnPolicy(NatureDefault, DuelingPolicy):
+    """The same for pictures."""
+
+
 class DDDQN(DQN):
     """Dueling double DQN (Wang et al. 2016; van Hasselt et al. 2016)."""
 
     policy_aliases: ClassVar[dict[str, type[BasePolicy]]] = {
         "MlpPolicy": DuelingPolicy,
-        "CnnPolicy": DuelingPolicy,
+        "CnnPolicy": DuelingCnnPolicy,
     }
     checkpoint_names = ("_n_calls", "exploration_rate")
 

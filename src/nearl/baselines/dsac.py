@@ -11,9 +11,10 @@ from stable_baselines3 import SAC
 from stable_baselines3.common.off_policy_algorithm import OffPolicyAlgorithm
 from stable_baselines3.common.policies import BasePolicy
 from stable_baselines3.common.type_aliases import GymEnv, Schedule
+from stable_baselines3.common.utils import polyak_update
 from torch import Tensor
 
-from nearl.baselines.dsac_policy import DSACPolicy
+from nearl.baselines.dsac_policy import DSACCnnPolicy, DSACPolicy
 from nearl.losses import move_average
 
 
@@ -30,7 +31,7 @@ class DSAC(SAC):
 
     policy_aliases: ClassVar[dict[str, type[BasePolicy]]] = {
         "MlpPolicy": DSACPolicy,
-        "CnnPolicy": DSACPolicy,
+        "CnnPolicy": DSACCnnPolicy,
     }
 
     def __init__(
@@ -135,6 +136,7 @@ class DSAC(SAC):
             for optimizer in optimizers:
                 optimizer.step()
             move_average(slow, fast, 1.0 - self.tau)
+            polyak_update(self.batch_norm_stats, self.batch_norm_stats_target, 1.0)  # as SAC
             losses.append((alpha, actor_loss.item(), critic_loss.item()))
 
         self._n_updates += gradient_steps

@@ -10,6 +10,8 @@ from stable_baselines3.common.type_aliases import Schedule
 from stable_baselines3.dqn.policies import DQNPolicy, QNetwork
 from torch import Tensor, nn
 
+from nearl.baselines.nature import NatureDefault
+
 
 class TwinCritic(nn.Module):
     """Two Q-networks."""
@@ -30,7 +32,7 @@ class DSACPolicy(DQNPolicy):
     def _build(self, lr_schedule: Schedule) -> None:
         self.actor = self.make_q_net()
         self.critic = TwinCritic(self.make_q_net(), self.make_q_net())
-        self.critic_target = deepcopy(self.critic)
+        self.critic_target = deepcopy(self.critic).eval()  # it never trains
         for net in (self.actor, self.critic):
             net.optimizer = self.optimizer_class(
                 net.parameters(),
@@ -46,4 +48,9 @@ class DSACPolicy(DQNPolicy):
 
     def set_training_mode(self, mode: bool) -> None:
         self.actor.set_training_mode(mode)
+        self.critic.train(mode)
         self.training = mode
+
+
+class DSACCnnPolicy(NatureDefault, DSACPolicy):
+    """The same for pictures."""

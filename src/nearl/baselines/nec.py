@@ -12,9 +12,11 @@ from stable_baselines3.common.callbacks import BaseCallback
 from stable_baselines3.common.policies import BasePolicy
 from stable_baselines3.common.save_util import load_from_pkl
 from stable_baselines3.common.type_aliases import GymEnv, MaybeCallback, Schedule
+from stable_baselines3.common.vec_env import VecEnv
 from torch import Tensor
 
-from nearl.baselines.nec_policy import NECPolicy
+from nearl.agents.moving_scale import check_scale
+from nearl.baselines.nec_policy import NECCnnPolicy, NECPolicy
 from nearl.baselines.targets import NStepTargets, TargetBuffer
 
 
@@ -26,7 +28,7 @@ class NEC(DQN):
 
     policy_aliases: ClassVar[dict[str, type[BasePolicy]]] = {
         "MlpPolicy": NECPolicy,
-        "CnnPolicy": NECPolicy,
+        "CnnPolicy": NECCnnPolicy,
     }
     checkpoint_names = ("exploration_rate", "waiting")
     policy: NECPolicy  # type: ignore[assignment]
@@ -85,6 +87,12 @@ class NEC(DQN):
         if _init_setup_model:
             self._setup_model()
 
+    @staticmethod
+    def _wrap_env(env: GymEnv, verbose: int = 0, monitor_wrapper: bool = True) -> VecEnv:
+        wrapped = DQN._wrap_env(env, verbose, monitor_wrapper)
+        check_scale(wrapped, "NEC")
+        return wrapped
+
     def _setup_model(self) -> None:
         super()._setup_model()
         self._targets = [NStepTargets(self.horizon, self.gamma) for _ in range(self.n_envs)]
@@ -107,6 +115,7 @@ class NEC(DQN):
         *args: Any,
         **kwargs: Any,
     ) -> tuple[int, BaseCallback]:
+        check_scale(self.env, "NEC")
         if reset_num_timesteps or self._last_obs is None:  # episodes are left, and others begin
             self.waiting = [[] for _ in self._targets]
         return super()._setup_learn(total_timesteps, callback, reset_num_timesteps, *args, **kwargs)
@@ -191,6 +200,8 @@ class NEC(DQN):
                     lookup = dictionary.look_up(keys[rows], gradients=True)  # type: ignore[operator]
                     loss = loss + (lookup.values - batch.targets[rows]).square().sum() / batch_size
                     lookups.append((dictionary, lookup))
+            if not lookups:  # nothing is written yet that could be read: targets came from a file
+                continue
             self.policy.optimizer.zero_grad()
             torch.autograd.backward(loss)
             self.policy.optimizer.step()
@@ -198,5 +209,6 @@ class NEC(DQN):
                 dictionary.touch(lookup.slots)  # type: ignore[operator]
                 dictionary.descend(lookup, self.memory_rate)  # type: ignore[operator]
             losses.append(loss.item())
-        self._n_updates += gradient_steps
-        self.logger.record("train/loss", np.mean(losses))
+        self._n_updates += len(losses)
+        if losses:
+            self.logger.record("train/loss", np.mean(losses))

@@ -16,6 +16,7 @@ from stable_baselines3.common.type_aliases import Schedule
 from torch import Tensor, nn
 
 from nearl.baselines.dictionary import Dictionary
+from nearl.baselines.nature import NatureDefault
 
 
 class NECPolicy(BasePolicy):
@@ -77,3 +78,7 @@ class NECPolicy(BasePolicy):
 
     def _predict(self, observation: Any, deterministic: bool = True) -> Tensor:
         return self.q_values(self.encode(observation)).argmax(1)
+
+
+class NECCnnPolicy(NatureDefault, NECPolicy):
+    """The same for pictures."""

@@ -1,0 +1,54 @@
+"""Agents that keep what they see refuse a VecNormalize that learns, and take one that stands."""
+
+import gymnasium as gym
+import numpy as np
+import pytest
+from stable_baselines3.common.vec_env import DummyVecEnv, VecFrameStack, VecNormalize
+
+from nearl import NNAC, UCRLFA
+from nearl.baselines import NEC
+
+
+def cartpole():
+    return DummyVecEnv([lambda: gym.make("CartPole-v1")])
+
+
+def make(kind, env):
+    options = {"reward_range": (-10.0, 10.0)} if kind is UCRLFA else {}
+    return kind("MlpPolicy", env, seed=0, **options)
+
+
+@pytest.mark.parametrize("kind", [NNAC, NEC, UCRLFA])
+def test_a_vec_normalize_that_learns_is_refused(kind):
+    moving = VecNormalize(cartpole())
+    words = f"training=True, norm_obs and norm_reward.*{kind.__name__}.*vec_env.training = False"
+    with pytest.raises(ValueError, match=words):
+        make(kind, moving)
+    with pytest.raises(ValueError, match=r"training=True, norm_reward\)"):
+        make(kind, VecFrameStack(VecNormalize(cartpole(), norm_obs=False), 2))
+    first = cartpole()
+    model = make(kind, first)
+    with pytest.raises(ValueError, match=words):
+        model.set_env(moving)
+    assert model.get_env() is first
+    make(kind, VecNormalize(cartpole(), norm_obs=False, norm_reward=False))  # does nothing
+
+
+@pytest.mark.parametrize("kind", [NNAC, NEC, UCRLFA])
+def test_a_vec_normalize_that_stands_is_learned_with_until_it_moves(kind):
+    env = VecNormalize(cartpole(), training=False)
+    env.obs_rms.mean, env.obs_rms.var = np.full(4, 3.0), np.full(4, 4.0)
+    model = make(kind, env).learn(60)
+    assert model.num_timesteps == 60
+    if kind is NNAC:
+        assert model.experience.memory["obs"].mean() == pytest.approx(-1.5, abs=0.2)
+    env.training = True
+    with pytest.raises(ValueError, match="still learns"):
+        model.learn(60)
+    assert model.num_timesteps == 60
+
+
+def test_a_saved_agent_refuses_it_too(tmp_path):
+    make(NNAC, cartpole()).save(tmp_path / "agent")
+    with pytest.raises(ValueError, match="standardize=True"):
+        NNAC.load(tmp_path / "agent", env=VecNormalize(cartpole()))

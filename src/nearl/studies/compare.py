@@ -26,6 +26,8 @@ from nearl.studies.ratios import LEAST
 from nearl.studies.trained import Trained, trained
 from nearl.studies.unseen_summary import compared, table
 
+ENOUGH = 10  # seeds from which on intervals are about as wide as they should be
+
 
 def tasks_of(agents: Sequence[Trained]) -> dict[str, Evaluations]:
     """Their evaluations by environment; what cannot stand in one table is refused."""
@@ -125,6 +127,10 @@ def compare(folders: Sequence[Path], out: Path, *, base: str | None = None) -> s
     )
     if few < LEAST:
         text += f"\nNo verdict from {few} seeds: it takes {LEAST}, and 10 are better.\n"
+    elif few < ENOUGH:
+        text += (
+            f"\nVerdicts of {few} seeds are wrong more often than one in 20: train 10 or more.\n"
+        )
     write_text(out / "table.md", text)
     for env_id, known in tasks.items():
         if (figure := curves(known, arms, title=env_id)) is not None:

@@ -297,6 +297,22 @@ def test_an_end_is_worth_nothing_wherever_the_range_of_rewards_lies(reward, with
     assert evaluate_policy(model, env, n_eval_episodes=1, warn=False) == (best, 0.0)
 
 
+def test_callbacks_find_what_they_find_with_sb3():
+    seen = []
+
+    class Look(BaseCallback):
+        def _on_step(self):
+            wanted = ("actions", "new_obs", "rewards", "dones", "infos")
+            seen.append([np.shape(self.locals[name])[0] for name in wanted])
+            return True
+
+        def _on_rollout_end(self):
+            seen.append("end")
+
+    UCRLFA("MlpPolicy", "CartPole-v1", horizon=5, seed=0).learn(3, callback=Look())
+    assert seen == [[1] * 5, "end"] * 3
+
+
 def test_an_end_is_refused_where_nothing_has_no_value():
     costs = {"lipschitz": 20.0, "reward_range": (-2.0, -1.0), "seed": 0}
     model = UCRLFA("MlpPolicy", TimeLimit(Corridor(-1.0), 20), **costs)

@@ -224,7 +224,8 @@ class UCRLFA(BaseAlgorithm):
         keys = self.net.keys(self._last_obs[0])
         while self.num_timesteps < total and self._episode_num < last:
             hooks.on_rollout_start()  # nothing is half done here
-            keys, infos, dones = self._interact(keys)
+            # What SB3's callbacks look for has SB3's names.
+            keys, actions, new_obs, rewards, dones, infos = self._interact(keys)
             hooks.update_locals(locals())
             self._update_info_buffer(infos, dones)
             if dones[0]:
@@ -234,17 +235,22 @@ class UCRLFA(BaseAlgorithm):
                     self._dump_logs()
             if not hooks.on_step():
                 break
+            hooks.on_rollout_end()
         self._end_episode()
         hooks.on_training_end()
         return self
 
-    def _interact(self, keys: NDArray[np.float64]) -> tuple[Any, list[Any], NDArray[Any]]:
-        """One greedy step; ``keys`` are those of the state with every action."""
+    def _interact(self, keys: NDArray[np.float64]) -> tuple[Any, ...]:
+        """One greedy step; ``keys`` are those of the state with every action.
+
+        Returns the next state's keys, the action and what the environment answers.
+        """
         env = self.env
         assert env is not None and isinstance(self._last_obs, np.ndarray)
         obs = self._last_obs[0].copy()
         action, choice, key = self.optimist.act(keys, obs, self._elapsed, self.rng)
-        after, rewards, dones, infos = env.step(np.asarray(action)[None])
+        actions = np.asarray(action)[None]
+        after, rewards, dones, infos = env.step(actions)
         assert isinstance(after, np.ndarray)
         self.num_timesteps += 1
         self._elapsed = 0 if dones[0] else self._elapsed + 1
@@ -257,7 +263,8 @@ class UCRLFA(BaseAlgorithm):
         self._check(obs, action, reward, next_obs, terminated)
         next_keys = self.net.keys(next_obs)
         self._steps.append((key, reward, next_keys, terminated, choice))
-        return (self.net.keys(after[0]) if dones[0] else next_keys), infos, dones
+        keys = self.net.keys(after[0]) if dones[0] else next_keys
+        return keys, actions, after, rewards, dones, infos
 
     def _end_episode(self) -> None:
         """Appendix A, lines 10 to 16: store the episode, update every Q_n backward."""

@@ -65,6 +65,13 @@ def test_envelope_equals_the_definition():
     np.testing.assert_allclose(envelope(x), 1.7 * apart.min(1), rtol=1e-12)
 
 
+def test_without_slope_the_lowest_label_holds_however_far():
+    """The square of such a distance is infinite, and 0 times infinity is no number."""
+    envelope = LipschitzEnvelope(2, 0.0)
+    envelope.add([[0, 0], [1e200, -1e200]], [3.0, 2.0])
+    np.testing.assert_array_equal(envelope([[0, 0], [-1e300, 0]]), [2.0, 2.0])
+
+
 def test_bad_input_is_named():
     with pytest.raises(ValueError, match="lipschitz.*-1"):
         LipschitzEnvelope(1, -1)

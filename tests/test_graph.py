@@ -113,6 +113,24 @@ def test_doubling_equals_sweeps(seed, doublings, bootstrap):
     torch.testing.assert_close(swept.next_values(slots), doubled.next_values(slots))
 
 
+def test_values_by_doubling_are_settled():
+    """They can be saved, and a warm sweep goes on from them: here from the fixed point."""
+    rng = np.random.default_rng(4)
+    experience = make(rng)
+    feed(experience, rng, 35)
+    policy = reference.linear_policy(rng, 2, 1)
+    graph, again = (ContinuousGraph(experience, gamma=0.5) for _ in range(2))
+    graph.evaluate_by_doubling(policy, doublings=6)
+    nodes, values = graph.settled_values()
+    assert np.array_equal(nodes, graph.nodes())
+    again.load_values(nodes, values)
+    slots = torch.arange(len(experience))
+    assert torch.equal(again.state_values(slots), graph.state_values(slots))
+    fixed = graph.values[nodes].copy()
+    graph.evaluate(policy, sweeps=1)
+    np.testing.assert_allclose(graph.values[nodes], fixed, atol=1e-12)
+
+
 def test_all_action_values_are_one_step_lookaheads():
     rng = np.random.default_rng(4)
     experience = make(rng, n_actions=2)
@@ -174,6 +192,11 @@ def test_bad_settings_are_named():
     feed(experience, rng, 1)
     with pytest.raises(ValueError, match="neighbors.*0"):
         ContinuousGraph(experience, neighbors=0)
+    for gamma in (1.5, -1.0, float("nan")):
+        with pytest.raises(ValueError, match=f"gamma.*{gamma}"):
+            ContinuousGraph(experience, gamma=gamma)
+    with pytest.raises(ValueError, match="1 neighbors asked of 0"):
+        ContinuousGraph(make(rng)).evaluate_by_doubling(lambda obs: obs[:, :1])
     with pytest.raises(ValueError, match="sweeps.*0"):
         ContinuousGraph(experience).evaluate(lambda obs: obs[:, :1], sweeps=0)
     with pytest.raises(ValueError, match="3 neighbors asked of 1"):

@@ -12,6 +12,7 @@ from stable_baselines3 import DQN
 from typer.testing import CliRunner
 
 from nearl import NNTD3, theory
+from nearl.baselines import DSAC
 from nearl.cli import app
 from nearl.inspection import inspect_run, measure, open_run, visits_of
 from nearl.inspection.findings import findings
@@ -161,6 +162,11 @@ def test_readings_follow_the_numbers(measured):
     assert verdicts(many)[NAMES[0]].verdict == "problem"
     assert "16,384 times" in verdicts(many)[NAMES[0]].meaning
 
+    lattice = replace(measured, dimension=theory.IntrinsicDimension(np.nan, 3.0, 500))
+    assert "about 3.0 (likelihood)" in verdicts(lattice)[NAMES[0]].measured
+    assert "8 times" in verdicts(lattice)[NAMES[0]].meaning
+    assert summary(lattice, findings(lattice))["dimension"]["two_nn"] is None
+
     late = replace(measured, growth=dict.fromkeys(measured.growth, np.arange(300, 500)))
     assert late.new_late(0.25) == pytest.approx(125 / 200)
     assert verdicts(late)[NAMES[4]].verdict == "note"
@@ -255,6 +261,8 @@ def test_what_cannot_be_inspected_says_why(tmp_path, cartpole):
     with pytest.raises(FileNotFoundError, match="no checkpoint yet"):
         inspect_run(tmp_path)
     env = gym.make("Pendulum-v1")
+    with pytest.raises(ValueError, match="DSAC keeps no memory that can be searched"):
+        visits_of(DSAC("MlpPolicy", "CartPole-v1", buffer_size=100), title="")
     with pytest.raises(ValueError, match="DQN keeps no memory that can be searched"):
         visits_of(DQN("MlpPolicy", "CartPole-v1", buffer_size=100), title="x")
     with pytest.raises(ValueError, match="memory is empty"):

@@ -8,6 +8,8 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from nearl import ActionCode, Experience, Standardized, TransitionMemory, WeightedL2
+from nearl.encoded import Encoded, Sketch
+from nearl.whitened import Whitened
 
 numbers = st.floats(-100, 100, width=32)
 
@@ -38,6 +40,53 @@ def test_action_codes():
         assert torch.dist(onehot[i], onehot[j]).item() == pytest.approx(1.0)
     box = ActionCode.box(1, low=torch.tensor([0.0]), high=torch.tensor([4.0]))
     assert torch.equal(box(torch.tensor([[0.0], [1.0], [4.0]])), torch.tensor([[0], [0.25], [1]]))
+
+
+def test_a_dimension_with_one_action_has_the_code_0():
+    low, high = torch.tensor([1.0, 0.0]), torch.tensor([1.0, 2.0])
+    code = ActionCode.box(2, low=low, high=high)
+    assert torch.equal(code(torch.tensor([[1.0, 1.0]])), torch.tensor([[0.0, 0.5]]))
+    assert np.array_equal(code(np.array([[1.0, 2.0]])), [[0.0, 1.0]])
+
+
+@pytest.mark.parametrize("low, high", [(-np.inf, np.inf), (0.0, np.inf), (1.0, 0.0), (0.0, np.nan)])
+def test_bounds_without_a_range_are_refused(low, high):
+    with pytest.raises(ValueError, match=rf"low \[{low}\] and high \[{high}\].*leave out"):
+        ActionCode.box(1, low=torch.tensor([low]), high=torch.tensor([high]))
+
+
+@pytest.mark.parametrize("action", [-1, 3])
+@pytest.mark.parametrize("kind", [torch.tensor, np.array])
+def test_what_is_no_action_is_refused(action, kind):
+    with pytest.raises(ValueError, match=rf"\[0, 3\), got {action}"):
+        ActionCode.onehot(3)(kind([0, action]))
+    assert ActionCode.onehot(3)(kind([[2], [0]])).shape == (2, 1, 3)
+    assert ActionCode.onehot(3)(torch.zeros(0, dtype=torch.int64)).shape == (0, 3)
+
+
+@settings(max_examples=30, deadline=None)
+@given(seed=st.integers(0, 1000), power=st.integers(-40, 40), offset=st.floats(-100, 100))
+def test_standardized_distances_do_not_depend_on_the_unit(seed, power, offset):
+    """A power of 2 changes no digit: keys are the same ones."""
+    rng = np.random.default_rng(seed)
+    rows = torch.from_numpy(rng.normal(offset, 1.0, (200, 2)).astype(np.float32))
+    keys = []
+    for unit in (1.0, 2.0**power):
+        metric = Standardized(2, ActionCode.box(0), drift=1.000001)
+        metric.observe(rows * unit, rows[:, :0])
+        metric.rescale()
+        keys.append(metric.embed(rows * unit, rows[:, :0]))
+    assert keys[0].std(0).tolist() == pytest.approx([1.0, 1.0], rel=1e-2)
+    torch.testing.assert_close(*keys, rtol=1e-5, atol=1e-5)
+
+
+@pytest.mark.parametrize("value", [0.0, 0.1, -1e6, 1e-20])
+def test_a_constant_coordinate_keeps_its_unit(value):
+    metric = Standardized(1, ActionCode.box(1))
+    for count in (100, 7):
+        obs = torch.full((count, 1), value)
+        metric.observe(obs, torch.linspace(0, 9, count)[:, None])
+    assert metric.rescale() and metric.variance[0] == 1.0 and metric.variance[1] > 5.0
 
 
 @settings(max_examples=30, deadline=None)
@@ -93,8 +142,18 @@ def test_keys_do_not_depend_on_when_the_index_catches_up():
 
 @pytest.mark.parametrize("weights", [[-1.0], [float("nan")], [float("inf")]])
 def test_bad_weights_are_named(weights):
+    code = ActionCode.box(1)
     with pytest.raises(ValueError, match="weights must be finite and >= 0"):
-        WeightedL2(weights, 1.0, ActionCode.box(1))
+        WeightedL2(weights, 1.0, code)
+    for name in ("obs_weight", "act_weight"):
+        given = {name: weights[0]}
+        for make in (
+            lambda: Standardized(2, code, **given),  # noqa: B023
+            lambda: Whitened(2, code, **given),  # noqa: B023
+            lambda: Encoded(Sketch(4, 2), (4,), code, **given),  # noqa: B023
+        ):
+            with pytest.raises(ValueError, match="weights must be finite and >= 0"):
+                make()
     with pytest.raises(ValueError, match="-2"):
         WeightedL2([1.0], -2.0, ActionCode.box(1))
 

@@ -504,6 +504,16 @@ def test_the_module_makes_targets_faster_and_never_slower():
     assert [on.tau(0.005), on.tau(0.02), off.tau(0.005)] == [0.01, 0.02, 0.005]
 
 
+def test_settings_of_the_residual_form_are_not_given_in_vain():
+    model = TD3("MlpPolicy", "Pendulum-v1", buffer_size=100)
+    for given, more in (({"gate": 0.5}, {}), ({"weight": 0.1}, {"gate": 0.5})):
+        with pytest.raises(ValueError, match="gate = 0.5 would change nothing: .*form='residual'"):
+            nearl.accelerate(model, given, **more)
+    for given in ({"gate": 0.5, "weight": 0}, {"gate": 0.95}, SoftNNConfig(gate=0.5)):
+        nearl.plain(nearl.accelerate(model, given))
+    assert nearl.accelerate(model, {"form": "residual"}, gate=0.5).nn.gate == 0.5
+
+
 def test_without_settings_an_agent_has_the_module_of_its_preset():
     class Child(NNDDPG):
         pass

@@ -279,3 +279,9 @@ def test_train_eval_and_video_from_the_command_line(tmp_path, monkeypatch, capsy
     assert Run(run).settings().settings == {"learning_starts": 50, "learning_rate": 1e-4}
     for name in ("model.zip", "checkpoint.pt", "learning_curve.png", "agent.gif"):
         assert (run / name).stat().st_size > 1000
+    other = tmp_path / "film.mp4"
+    monkeypatch.setattr(sys, "argv", ["nearl", "video", str(run), "--out", str(other)])
+    with pytest.raises(SystemExit) as caught:
+        main()
+    assert caught.value.code == 2 and not other.exists()
+    assert "must end in .gif" in " ".join(capsys.readouterr().err.split())

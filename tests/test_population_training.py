@@ -412,6 +412,11 @@ def test_what_cannot_work_says_so(tmp_path):
     gym.register("Unbounded-v0", Unbounded, max_episode_steps=100)
     with pytest.raises(ValueError, match=r"Unbounded-v0 has actions without bounds, Box\(-inf"):
         population(env="Unbounded-v0")
+    for name, shape in (("Picture", (6, 6, 3)), ("Number", ()), ("Nothing", (0,))):
+        own = {"observation_space": gym.spaces.Box(0, 255, shape, np.uint8)}
+        gym.register(f"{name}-v0", type(name, (Broken,), own), max_episode_steps=100)
+        with pytest.raises(ValueError, match=rf"{name}-v0 has observations of shape \(.*vectors"):
+            population(env=f"{name}-v0")
     gym.register("Endless-v0", Broken)
     gym.register("Broken-v0", Broken, max_episode_steps=100)
     with pytest.raises(ValueError, match="Endless-v0 has no time limit.*eval_episodes=0"):

@@ -19,7 +19,7 @@ from nearl import NNTD3, ActionCode, Experience, SoftNN, SoftNNConfig, Transitio
 from nearl.agents.critic_body import CriticBody, first_network
 from nearl.agents.targets import evaluating
 from nearl.augmented import make_metric
-from nearl.critic_features import FEATURES, CriticFeatures, projection
+from nearl.critic_features import FEATURES, CriticFeatures, moments, projection, scaled
 from nearl.residual_graph import ResidualGraph
 from nearl.whitened import WhitenedPairs
 
@@ -328,3 +328,13 @@ def test_features_take_no_gradient():
     assert metric.dim == 16
     obs = torch.randn(4, OBS, requires_grad=True)
     assert not metric.embed(obs, torch.zeros(4, ACT)).requires_grad
+
+
+@pytest.mark.parametrize("unit", [2.0**-30, 2.0**20])
+def test_keys_of_features_do_not_depend_on_their_unit(unit):
+    rows = torch.from_numpy(np.random.default_rng(0).normal(1.0, 2.0, (200, 3))).float()
+    rows[:, 0] = 0.1  # a constant one stays as it is
+    plain, other = (scaled(x, *moments(x)) for x in (rows, rows * unit))
+    torch.testing.assert_close(other[:, 1:], plain[:, 1:])
+    assert plain[:, 1:].std(0, correction=0).tolist() == pytest.approx([1.0, 1.0])
+    assert plain[:, 0].abs().max() < 1e-6 and other[:, 0].abs().max() < 1e-6 * unit

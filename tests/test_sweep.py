@@ -34,6 +34,15 @@ def test_a_sweep_is_every_combination_and_bases_are_there_once():
     assert all(m.nn.weight == (0.9 if m.algo == "nntd3" else 0.0) for m in members)
 
 
+def test_who_is_asked_for_twice_is_there_once():
+    twice = {"gate": [0.1, 0.5, 0.1], "policy_kwargs": [{"net_arch": [8]}] * 2, "tau": [1, 1.0]}
+    given = sweep("Pendulum-v1", algos=["td3", "nntd3", "td3"], seeds=(0, 1, 0), settings=twice)
+    assert [(m.algo, m.seed, m.nn.gate) for m in given if m.algo == "nntd3"] == [
+        ("nntd3", seed, gate) for gate in (0.1, 0.5) for seed in (0, 1)
+    ]
+    assert [m.seed for m in given if m.algo == "td3"] == [0, 1] and len(given) == 6
+
+
 def test_values_are_read_as_yaml_and_numbers():
     assert parse_sweep(["lipschitz=1,3", "tau=1e-2", "metric=raw"]) == {
         "lipschitz": [1, 3],
@@ -90,6 +99,7 @@ def test_who_is_interrupted_is_told_how_to_go_on(tmp_path, monkeypatch, capsys):
         (["--seeds", "x"], "--seeds takes"),
         (["--precision", "fp8"], "tf32 or fp32"),
         (["--steps", "500"], "--eval-every 10000 is more than --steps 500"),
+        (["--steps", "-200"], "--steps must be at least 1, got -200"),
         (["--preset", "authors", "--algos", "nntd3"], "one update per step"),
     ],
 )

@@ -140,6 +140,15 @@ def test_the_dimension_of_one_coordinate_and_of_too_few_points():
         theory.intrinsic_dimension(np.ones((500, 3)))
 
 
+@pytest.mark.parametrize("spacing", [1.0, 0.1])
+@pytest.mark.parametrize("side, dim", [(900, 1), (31, 2), (9, 3)])
+def test_a_lattice_has_no_ratio_of_distances(side, dim, spacing):
+    """Both nearest neighbors are one step away, whatever the dimension."""
+    lattice = spacing * np.indices((side,) * dim).reshape(dim, -1).T
+    two_nn, mle, _ = theory.intrinsic_dimension(lattice)
+    assert np.isnan(two_nn) and 0.5 * dim < mle < 2 * dim
+
+
 def test_a_missing_package_is_named(monkeypatch):
     monkeypatch.setitem(sys.modules, "skdim.id", None)
     with pytest.raises(ImportError, match=r"nearl\[theory\]"):
@@ -163,6 +172,36 @@ def test_the_nearest_earlier_point_is_found():
     assert np.allclose(theory.nearest_earlier(points, [7, 199]), apart[[7, 199]])
     with pytest.raises(ValueError, match="indices must lie"):
         theory.nearest_earlier(points, [200])
+
+
+@settings(max_examples=20, deadline=None)
+@given(st.integers(0, 10**6), st.integers(1, 3), st.integers(-6, 6))
+def test_distances_are_the_same_anywhere(seed, dim, power):
+    rng = np.random.default_rng(seed)
+    points = rng.random((300, dim))
+    moved = points + np.copysign(10.0 ** abs(power), power)
+    for k in (1, 5):
+        here, there = (np.sort(theory.neighbor_pairs(x, k)[1]) for x in (points, moved))
+        np.testing.assert_allclose(there, here, atol=1e-6)
+    values = points @ rng.normal(size=dim)
+    here, there = (theory.estimate_lipschitz(x, values) for x in (points, moved))
+    assert there.largest == pytest.approx(here.largest, rel=1e-3)
+    assert there.quantile == pytest.approx(here.quantile, rel=1e-3)
+    assert there.same_key == here.same_key == 0 and there.reasons == here.reasons == ()
+    assert theory.bi_lipschitz(moved, 2 * points) == pytest.approx(2.0, rel=1e-3)
+    here, there = (theory.intrinsic_dimension(x) for x in (points, moved))
+    assert here.points == there.points == 300
+    assert there.two_nn == pytest.approx(here.two_nn, rel=1e-2)
+    assert there.mle == pytest.approx(here.mle, rel=1e-2)
+
+
+def test_keys_that_were_rounded_before_are_no_contradiction():
+    """At 1e5, float32 has steps of 1/128: many of these keys are the same."""
+    points = np.random.default_rng(0).random((2000, 1))
+    rounded = (points + 1e5).astype(np.float32)
+    with warnings.catch_warnings():
+        warnings.simplefilter("error")
+        assert theory.estimate_lipschitz(rounded, 3 * points[:, 0]).same_key == 0
 
 
 # -- constants -------------------------------------------------------------------------------------
@@ -211,6 +250,47 @@ def test_a_jump_is_named_and_a_steep_slope_is_not(n):
         warnings.simplefilter("error")
         steep = theory.estimate_lipschitz(points, np.sin(20 * points[:, 0]))
     assert 19 < steep.largest <= 20
+
+
+def grown(seed, n, dim, function):
+    """What an estimate says of a function of uniform points, unheard."""
+    points = np.random.default_rng(seed).random((n, dim))
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore")
+        return theory.estimate_lipschitz(points, function(points))
+
+
+@pytest.mark.parametrize("smooth", [0.0, 1.0])
+def test_a_jump_on_a_line_is_named_in_nearly_all_draws(smooth):
+    """Few pairs cross it: none, where the nearest eight of every point lie on its side."""
+
+    def step(x):
+        return np.sign(x[:, 0] - 0.5) + smooth * x[:, 0]
+
+    found = [grown(seed, n, 1, step) for n in (500, 2000) for seed in range(15)]
+    assert sum(bool(one.reasons) for one in found) >= 28
+
+
+@pytest.mark.parametrize("dim", [1, 2, 3, 4])
+@pytest.mark.parametrize(
+    "function",
+    [
+        lambda x: 3 * x[:, -1] - x[:, 0],
+        lambda x: np.abs(x[:, 0] - 0.5),
+        lambda x: np.sin(2 * x.sum(1)),
+        lambda x: np.square(x).sum(1),
+        lambda x: np.maximum(0.0, x[:, 0] - 0.7),
+        lambda x: np.interp(x[:, 0], [0, 0.4, 0.7, 1], [0, 1, 0, 1]),
+    ],
+)
+def test_lipschitz_functions_have_no_growth(function, dim):
+    found = [grown(seed, n, dim, function) for n in (150, 600) for seed in range(5)]
+    assert not any(one.reasons for one in found)
+
+
+def test_nothing_is_said_of_growth_without_slopes_or_with_few_points():
+    assert np.isnan(grown(0, 300, 2, lambda x: np.zeros(300)).growth)
+    assert np.isnan(grown(0, 10, 2, lambda x: x[:, 0]).growth)
 
 
 def test_the_distortion_of_a_map_is_found():

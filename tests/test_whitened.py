@@ -98,6 +98,13 @@ def test_constant_data_keep_the_scale():
     assert not metric.rescale()
 
 
+@pytest.mark.parametrize("unit", [2.0**-30, 2.0**30])
+def test_the_scale_of_a_policys_input_follows_the_unit(unit):
+    obs, act = data(1)
+    plain, other = fitted(obs, act), fitted(obs * unit, act)
+    torch.testing.assert_close(other.variance, plain.variance * unit**2, rtol=1e-4, atol=0.0)
+
+
 @pytest.mark.parametrize("dim", [10, 100])
 def test_nnac_whitens_projections(dim):
     model = NNAC("MlpPolicy", f"nearl/CartPoleProjected{dim}-v1", seed=0).learn(400)

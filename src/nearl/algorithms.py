@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import warnings
 from collections.abc import Callable, Mapping
 from dataclasses import asdict
 from pathlib import Path
@@ -27,6 +28,10 @@ CLASSES = {
 JOINED = tuple(name for name, folder in FOLDERS.items() if folder in CONTRIB)
 ALGORITHMS = (*CLASSES, *BASELINES, *JOINED)
 NNAC_STEPS = 50_000  # Appendix C.3
+# What SB3 says of its own replay buffer for n-step returns when it loads it: they are not ignored.
+N_STEPS_IGNORED = (
+    r"`n_steps=\d+` is ignored because a custom `replay_buffer_class` \(`NStepReplayBuffer`\)"
+)
 
 
 def check_algorithm(algo: str) -> str:
@@ -107,7 +112,7 @@ def make_agent(algo: str, values: Mapping[str, Any], env: VecEnv, *, seed: int, 
     kind = agent_class(algo)
     if algo == "nnac":
         return kind("MlpPolicy", env, seed=seed, device=device, **values)
-    arguments = preset_of(algo, values).constructor(env.action_space)
+    arguments = preset_of(algo, values).constructor(env.action_space, env.observation_space)
     every = arguments.get("train_freq")
     if env.num_envs > 1 and isinstance(every, tuple) and every[1] == "episode":
         raise ValueError(
@@ -151,4 +156,6 @@ def load_model(algo: str, path: Path) -> Any:
         from nearl.agents.files import check_model
 
         check_model(path, algo.upper())
-    return agent_class(algo).load(path)
+    with warnings.catch_warnings():
+        warnings.filterwarnings("ignore", message=N_STEPS_IGNORED, category=UserWarning)
+        return agent_class(algo).load(path)

@@ -79,6 +79,9 @@ def _envelope(queries, keys, labels, lipschitz):  # type: ignore[no-untyped-def]
         for i in range(len(keys)):
             if labels[i] >= best:  # a distance cannot help it
                 continue
+            if lipschitz == 0.0:  # however far it is: 0 times infinity is no number
+                best = labels[i]
+                continue
             squared = 0.0
             for d in range(keys.shape[1]):
                 step = queries[q, d] - keys[i, d]

@@ -50,6 +50,8 @@ def population(
     """Train dozens of agents in lockstep on one device: algorithms x seeds x swept settings."""
     if precision not in ("tf32", "fp32"):
         raise ValueError(f"precision must be tf32 or fp32, got {precision!r}")
+    if steps < 1:
+        raise ValueError(f"--steps must be at least 1, got {steps}")
     if eval_episodes > 0 and eval_every > steps:
         raise ValueError(
             f"nothing would be evaluated: --eval-every {eval_every} is more than --steps {steps}; "

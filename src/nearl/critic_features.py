@@ -17,6 +17,7 @@ import torch
 from torch import Tensor, nn
 
 from nearl.encoded import Sketch
+from nearl.metrics import varies
 
 FEATURES = 16  # numbers of a key, or as many as the layer has
 GROWTH = 1.5  # of the stored transitions, from one snapshot to the next
@@ -39,7 +40,7 @@ def projected(features: Tensor, basis: Tensor) -> Tensor:
 def moments(rows: Tensor) -> tuple[Tensor, Tensor]:
     """Center and scale ``(..., 1, dim)`` of projected features; a constant one stays as it is."""
     variance, mean = torch.var_mean(rows, -2, correction=0, keepdim=True)
-    return mean, torch.where(variance > 1e-8, variance, 1.0).rsqrt()
+    return mean, torch.where(varies(variance, mean), variance, 1.0).rsqrt()
 
 
 def scaled(rows: Tensor, center: Tensor, scale: Tensor) -> Tensor:

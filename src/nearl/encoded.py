@@ -7,7 +7,7 @@ from typing import Protocol
 import torch
 from torch import Tensor
 
-from nearl.metrics import ActionCode
+from nearl.metrics import ActionCode, check_weights
 
 
 class Encoder(Protocol):
@@ -55,9 +55,7 @@ class Encoded:
         obs_weight: float = 1.0,
         act_weight: float = 1.0,
     ) -> None:
-        for name, weight in (("obs_weight", obs_weight), ("act_weight", act_weight)):
-            if not weight >= 0:
-                raise ValueError(f"{name} must be finite and >= 0, got {weight}")
+        check_weights(torch.tensor([obs_weight, act_weight]))
         self.encoder, self.obs_shape, self.code = encoder, obs_shape, code
         self.dim = encoder.dim + code.dim
         self._obs_scale, self._act_scale = obs_weight**0.5, act_weight**0.5

@@ -16,6 +16,8 @@ from numpy.typing import NDArray
 from torch import Tensor
 
 Rows = TypeVar("Rows", Tensor, NDArray[Any])
+CONSTANT = 1e-8  # variance up to which a coordinate is constant, as it is or over its mean squared
+ROUNDING = 1e-30  # variance that is never more than rounding
 
 
 @runtime_checkable
@@ -51,10 +53,20 @@ class ActionCode:
 
     @classmethod
     def box(cls, dim: int, *, low: Tensor | None = None, high: Tensor | None = None) -> ActionCode:
-        """The action as it is, or in units where each range from ``low`` to ``high`` is 1."""
+        """The action as it is, or in units where each range from ``low`` to ``high`` is 1.
+
+        Where both are equal there is one action, and its code is 0.
+        """
         code = cls(dim)
         if low is not None and high is not None:
-            code.span = (high - low).float()
+            span = (high - low).float()
+            if not torch.isfinite(span).all() or (span < 0).any():
+                raise ValueError(
+                    "a box of actions needs finite bounds with low <= high, got low "
+                    f"{low.tolist()} and high {high.tolist()}: rescale the actions to such a box, "
+                    "or leave out both bounds to take actions as they are"
+                )
+            code.span = torch.where(span > 0, span, torch.inf)
         return code
 
     @classmethod
@@ -74,9 +86,20 @@ class ActionCode:
             return plain if self.span is None else plain / like(self.span, act)
         if self.one_hot:
             index = act.long() if isinstance(act, Tensor) else act
+            self._check(index)
             corners: Rows = like(self._corners, act)[index]
             return corners
         return as_float(act)[..., None]
+
+    def _check(self, index: Rows) -> None:
+        """Refuse what is no action: a negative index would count from the end."""
+        assert self.n_actions is not None
+        least, most = (int(index.min()), int(index.max())) if len(index.reshape(-1)) else (0, 0)
+        if least < 0 or most >= self.n_actions:
+            raise ValueError(
+                f"actions must lie in [0, {self.n_actions}), got "
+                f"{least if least < 0 else most}: number them from 0, or give n_actions of all"
+            )
 
 
 class WeightedL2:
@@ -96,8 +119,7 @@ class WeightedL2:
     ) -> None:
         obs = torch.as_tensor(obs_weights, dtype=torch.float32).flatten()
         weights = torch.cat([obs, torch.full((code.dim,), float(act_weight))])
-        if not torch.isfinite(weights).all() or (weights < 0).any():
-            raise ValueError(f"metric weights must be finite and >= 0, got {weights.tolist()}")
+        check_weights(weights)
         self.obs_dim, self.code, self.dim = len(obs), code, len(weights)
         self.weights = weights
         self.scale = weights.sqrt() if weights_inside else weights
@@ -165,7 +187,7 @@ class Standardized:
         if self.count < self.least:
             return False
         variance = (self.spread / self.count).float()
-        variance = torch.where(variance > 1e-8, variance, torch.ones(self.dim))  # constant so far
+        variance = torch.where(varies(variance, self.mean), variance, torch.ones(self.dim))
         ratio = torch.where(self.scaled, variance / self.variance, torch.ones(self.dim))
         if ((ratio < self.drift) & (ratio > 1.0 / self.drift)).all():
             return False
@@ -189,6 +211,18 @@ class Standardized:
     def load_state_dict(self, state: Mapping[str, Any]) -> None:
         for name, value in state.items():
             setattr(self, name, value.clone() if isinstance(value, Tensor) else value)
+
+
+def check_weights(weights: Tensor) -> None:
+    """Refuse weights that make no distance."""
+    if not torch.isfinite(weights).all() or (weights < 0).any():
+        raise ValueError(f"metric weights must be finite and >= 0, got {weights.tolist()}")
+
+
+def varies(variance: Tensor, mean: Tensor) -> Tensor:
+    """Which coordinates are not constant, in whatever unit they are given."""
+    least = (CONSTANT * mean.square()).clamp_min(ROUNDING)
+    return (variance > CONSTANT) | (variance > least)
 
 
 def pairs(obs: Rows, code: Rows, obs_dim: int) -> Rows:

@@ -53,6 +53,8 @@ def film(
     wrap: Callable[[gym.Env[Any, Any]], gym.Env[Any, Any]] = lambda env: env,
 ) -> Path:
     """A GIF of one greedy episode: every ``every``-th frame, at half size, ``frames`` at most."""
+    if path.suffix.lower() != ".gif":
+        raise ValueError(f"a film is a GIF: its file must end in .gif, got '{path}'")
     try:
         import imageio.v3 as imageio
     except ImportError as error:

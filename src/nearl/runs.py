@@ -30,7 +30,7 @@ from nearl.algorithms import (
     task_wrapper,
     values_of,
 )
-from nearl.envs import Replayable
+from nearl.envs import Finite, Replayable
 from nearl.evaluation import evaluate
 from nearl.interrupts import noted_interrupts
 from nearl.locking import alone
@@ -284,7 +284,7 @@ class Run:
 
         def make(seed: int) -> Callable[[], gym.Env[Any, Any]]:
             return lambda: Replayable(
-                Monitor(wrap(gym.make(settings.env, disable_env_checker=True))), seed=seed
+                Finite(Monitor(wrap(gym.make(settings.env, disable_env_checker=True)))), seed=seed
             )
 
         return make_agent(

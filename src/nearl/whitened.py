@@ -7,7 +7,7 @@ from typing import Any
 import torch
 from torch import Tensor
 
-from nearl.metrics import ActionCode, Rows, Standardized, as_float, pairs
+from nearl.metrics import ActionCode, Rows, Standardized, as_float, pairs, varies
 
 RELATIVE = 1e-6  # directions with less variance than this share of the widest one's are ignored
 COMPONENTS = 64  # of pairs, at most
@@ -32,7 +32,9 @@ class Whitened(Standardized):
         drift: float = 1.5,
         least: int = 64,
     ) -> None:
-        super().__init__(obs_dim, code, drift=drift, least=least)
+        super().__init__(
+            obs_dim, code, obs_weight=obs_weight, act_weight=act_weight, drift=drift, least=least
+        )
         kept = min(obs_dim, components)
         self.dim = kept + code.dim
         self._weights = obs_weight**0.5, act_weight**0.5
@@ -76,7 +78,7 @@ class Whitened(Standardized):
         self.axes[:, :rank] = directions[:, :rank] * variances[:rank].rsqrt()
         self.center = self.mean.float()
         single = covariance.diagonal().float()  # what a policy scales its inputs by
-        self.variance = torch.where(single > 1e-8, single, torch.ones(self.obs_dim))
+        self.variance = torch.where(varies(single, self.mean), single, torch.ones(self.obs_dim))
         return True
 
     def _overlooks(self, covariance: Tensor, widest: Tensor) -> bool:

@@ -22,6 +22,11 @@ def check_spaces(obs: spaces.Space[Any], act: spaces.Space[Any]) -> None:
             f"observation space {obs} is not supported: NNAC accepts Box observations "
             "(flatten or encode others with a Gymnasium wrapper)"
         )
+    if not obs.shape or 0 in obs.shape:
+        raise ValueError(
+            f"observations of shape {obs.shape} are not supported: NNAC needs at least one number, "
+            "in a vector (gymnasium.wrappers.FlattenObservation makes one of a single number)"
+        )
     if isinstance(act, spaces.Discrete) and int(act.start) == 0:
         return
     if isinstance(act, spaces.Box) and act.is_bounded() and act.shape and len(act.shape) == 1:

@@ -14,7 +14,6 @@ class Replayable(gym.Wrapper[Any, Any, Any, Any]):
 
     An environment that is deterministic given its seed is thereby in a state that a short list
     describes, so an interrupted run can continue to the same numbers, whatever the simulator.
-    Numbers that are not finite are refused.
     """
 
     def __init__(self, env: gym.Env[Any, Any], *, seed: int) -> None:
@@ -36,23 +35,12 @@ class Replayable(gym.Wrapper[Any, Any, Any, Any]):
         seed = np.random.SeedSequence((self._seed, self._episode)).generate_state(1)[0]
         _renew_world(self.env.unwrapped)
         self._obs, info = self.env.reset(seed=int(seed), options=options)
-        self._check("reset", self._obs)
         return self._obs, info
 
     def step(self, action: Any) -> tuple[Any, Any, bool, bool, dict[str, Any]]:
         self._actions.append(action)
         self._obs, reward, terminated, truncated, info = self.env.step(action)
-        self._check("step", self._obs, reward)
         return self._obs, reward, terminated, truncated, info
-
-    def _check(self, name: str, *given: Any) -> None:
-        for value in given:
-            if isinstance(value, float | np.ndarray | np.floating) and not _finite(value):
-                raise ValueError(
-                    f"{self.spec.id if self.spec else self.env} has given {value} in {name} "
-                    f"{len(self._actions)} of episode {self._episode}: only finite numbers can be "
-                    "learned from; check the environment's observations and rewards"
-                )
 
     def replay_state(self) -> dict[str, Any]:
         """What ``restore`` needs to come back to this moment."""
@@ -75,11 +63,6 @@ class Replayable(gym.Wrapper[Any, Any, Any, Any]):
                 "draw all that is random from self.np_random, and keep nothing over episodes",
                 stacklevel=2,
             )
-
-
-def _finite(value: Any) -> bool:
-    given = np.asarray(value)
-    return given.dtype.kind != "f" or bool(np.isfinite(given).all())
 
 
 def _renew_world(env: Any) -> None:

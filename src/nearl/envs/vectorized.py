@@ -12,6 +12,7 @@ from numpy.typing import NDArray
 
 from nearl.envs.base import BatchedEnv, Floats, Members, StepResult
 from nearl.envs.replayable import Replayable
+from nearl.presets.spaces import FLATTEN, without_bounds
 
 
 class VectorizedGym(BatchedEnv):
@@ -34,19 +35,20 @@ class VectorizedGym(BatchedEnv):
                 f"{env_id} has observation space {observed}: only Box observations are batched "
                 "(flatten or encode others with a Gymnasium wrapper)"
             )
+        if len(observed.shape) != 1 or 0 in observed.shape:
+            raise ValueError(
+                f"{env_id} has observations of shape {observed.shape}: only vectors are batched; "
+                f"flatten others with {FLATTEN}, but distances say little about images"
+            )
         if not isinstance(action, spaces.Box) or len(action.shape) != 1:
             raise ValueError(
                 f"{env_id} has action space {action}: only one-dimensional Box actions are batched"
             )
-        if not (np.isfinite(action.low).all() and np.isfinite(action.high).all()):
-            raise ValueError(
-                f"{env_id} has actions without bounds, {action}: a policy's are within [-1, 1] and "
-                "are scaled to them; register it with gymnasium.wrappers.RescaleAction or with "
-                "finite bounds"
-            )
+        if not action.is_bounded():
+            raise ValueError(f"{env_id} has {without_bounds(action)}")
         spec = self._envs[0].spec
         self.max_episode_steps = None if spec is None else spec.max_episode_steps
-        self.observation_dim = int(np.prod(observed.shape))
+        self.observation_dim = observed.shape[0]
         self.action_dim = action.shape[0]
         self.action_low, self.action_high = action.low, action.high
         self._dtype = action.dtype

@@ -48,6 +48,8 @@ class NeighborGraph(ABC):
             raise ValueError("a NeighborGraph needs a single memory on the CPU and an embedding")
         if neighbors < 1:
             raise ValueError(f"neighbors (M) must be at least 1, got {neighbors}")
+        if not 0.0 <= gamma <= 1.0:
+            raise ValueError(f"gamma must be in [0, 1], got {gamma}")
         self.experience, self.gamma, self.neighbors = experience, gamma, neighbors
         self.stop_at_terminal = stop_at_terminal
         self.rule = LipschitzRule(
@@ -96,10 +98,7 @@ class NeighborGraph(ABC):
         """
         if sweeps < 1:
             raise ValueError(f"sweeps must be at least 1, got {sweeps}")
-        if len(self.experience) < self.neighbors:
-            raise ValueError(
-                f"{self.neighbors} neighbors asked of {len(self.experience)} stored transitions"
-            )
+        self._enough()
         self.update()
         nodes = self.nodes()
         near, distances, weights = self._edges(nodes, policy)
@@ -119,6 +118,13 @@ class NeighborGraph(ABC):
         run = sweep_in_place if in_place else sweep
         run(self.values, self.backup, rewards, discounts, nodes, near, bonus, weights, sweeps)
         self._valued = self._backed = self.table.total
+
+    def _enough(self) -> None:
+        """Refuse to evaluate with fewer transitions than neighbors."""
+        if len(self.experience) < self.neighbors:
+            raise ValueError(
+                f"{self.neighbors} neighbors asked of {len(self.experience)} stored transitions"
+            )
 
     def nodes(self) -> Ints:
         """All nodes in use: next states first, then the states that start somewhere."""

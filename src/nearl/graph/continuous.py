@@ -50,6 +50,7 @@ class ContinuousGraph(NeighborGraph):
         """Values over a horizon of 2**doublings steps; needs one neighbor per node."""
         if self.neighbors != 1:
             raise ValueError(f"doubling follows one neighbor per node, not {self.neighbors}")
+        self._enough()
         self.update()
         nodes = self.nodes()
         near, distances, _ = self._edges(nodes, policy)
@@ -70,6 +71,7 @@ class ContinuousGraph(NeighborGraph):
         self.values[nodes[count:]] = (
             rewards[first] + bonus[count:] + discounts[first] * after[first]
         )
+        self._unsettled[nodes] = False
         self.backup = rewards + discounts * after
         self._valued = self._backed = self.table.total
 

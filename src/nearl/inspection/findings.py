@@ -44,11 +44,16 @@ def findings(measured: Measured) -> list[Finding]:
 
 
 def _dimension(m: Measured) -> Finding:
-    d = max(1.0, m.dimension.two_nn)
+    two_nn, mle, _ = m.dimension
+    lattice = bool(np.isnan(two_nn))
+    d = max(1.0, mle if lattice else two_nn)
+    first = "" if lattice else f"{two_nn:.1f} (TwoNN) or "
     measured = (
-        f"Keys have {m.ambient} numbers; the visited state-actions have about "
-        f"{m.dimension.two_nn:.1f} (TwoNN) or {m.dimension.mle:.1f} (likelihood) dimensions."
+        f"Keys have {m.ambient} numbers; the visited state-actions have about {first}{mle:.1f} "
+        "(likelihood) dimensions."
     )
+    if lattice:
+        measured += " Most have two nearest neighbors equally far, of which TwoNN makes nothing."
     meaning = (
         f"To halve the distance to neighbors, the memory needs about {2**d:,.0f} times as many "
         "transitions."

@@ -52,9 +52,10 @@ def subtitle(m: Measured) -> str:
 
 def _dimension(axes: Any, m: Measured) -> None:
     names = ["of a key", "TwoNN", "likelihood", "covering"]
-    values = [m.ambient, m.dimension.two_nn, m.dimension.mle, np.nan_to_num(m.curve.dimension)]
-    bars = axes.barh(names[::-1], values[::-1], color=["C0", "C0", "C0", "0.7"])
-    axes.bar_label(bars, fmt="%.1f", padding=3)
+    values = np.array([m.ambient, m.dimension.two_nn, m.dimension.mle, m.curve.dimension])[::-1]
+    bars = axes.barh(names[::-1], np.nan_to_num(values), color=["C0", "C0", "C0", "0.7"])
+    labels = ["unknown" if np.isnan(value) else f"{value:.1f}" for value in values]
+    axes.bar_label(bars, labels=labels, padding=3)
     axes.set_xlabel("dimension")
 
 

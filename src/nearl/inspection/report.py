@@ -68,7 +68,6 @@ def in_words(measured: Measured, found: list[Finding]) -> str:
 
 def summary(m: Measured, found: list[Finding]) -> dict[str, Any]:
     """The numbers of the page as plain data."""
-    slope = m.curve.dimension
     return {
         "title": m.title,
         "module": m.module,
@@ -77,9 +76,9 @@ def summary(m: Measured, found: list[Finding]) -> dict[str, Any]:
         "sample": {"size": m.sampled, "seed": m.seed},
         "dimension": {
             "ambient": m.ambient,
-            "two_nn": m.dimension.two_nn,
+            "two_nn": _known(m.dimension.two_nn),
             "mle": m.dimension.mle,
-            "covering": None if np.isnan(slope) else slope,
+            "covering": _known(m.curve.dimension),
         },
         "diameter": list(m.diameter),
         "neighbor_distance": {
@@ -109,6 +108,10 @@ def summary(m: Measured, found: list[Finding]) -> dict[str, Any]:
         },
         "findings": [asdict(finding) for finding in found],
     }
+
+
+def _known(number: float) -> float | None:
+    return None if np.isnan(number) else number
 
 
 def _constant(estimate: LipschitzEstimate) -> dict[str, Any]:

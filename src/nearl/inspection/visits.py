@@ -9,6 +9,7 @@ from typing import Any
 
 import numpy as np
 import torch
+from gymnasium import spaces
 from numpy.typing import NDArray
 from stable_baselines3 import SAC, TD3
 from torch import Tensor
@@ -114,7 +115,8 @@ def _open_population(folder: Path, member: int | None) -> Visits:
 
 def visits_of(agent: Any, *, title: str) -> Visits:
     """The visits of an agent, also of SB3's own TD3, DDPG or SAC with a replay buffer."""
-    if isinstance(agent, TD3 | SAC) and not isinstance(agent, SoftUpdate):
+    known = isinstance(agent, TD3 | SAC) and isinstance(agent.action_space, spaces.Box)
+    if known and not isinstance(agent, SoftUpdate):  # discrete SAC is an SAC as well
         agent = accelerate(agent, SoftNNConfig(weight=0.0))  # only to search its replay buffer
     if isinstance(agent, SoftUpdate):
         found = _of_soft(agent, title)

@@ -10,11 +10,26 @@ from typing import Any, NamedTuple
 import torch
 from torch import Tensor
 
+from nearl.presets.rules import BOUNDS, within
 from nearl.presets.values import NOISES
 from nearl.soft_config import SoftNNConfig
 
 ALGORITHMS = ("td3", "ddpg", "nntd3", "nnddpg")
 SHARED = ("net_arch", "batch_size", "buffer_size", "learning_starts")
+LIMITS = {  # as for single agents, or closer
+    "seed": (0, 2**31 - 1),
+    "learning_rate": (0.0, math.inf),
+    "gamma": BOUNDS["gamma"],
+    "tau": BOUNDS["tau"],
+    "n_steps": (1, 1000),
+    "noise_std": BOUNDS["noise_std"],
+    "target_policy_noise": BOUNDS["target_policy_noise"],
+    "target_noise_clip": BOUNDS["target_noise_clip"],
+    "policy_delay": (1, 2**31),
+    "batch_size": (1, 2**31),
+    "buffer_size": (1, 2**31 - 1),
+    "learning_starts": (0, 2**31),
+}
 MODULE = frozenset(entry.name for entry in fields(SoftNNConfig)) - {"reward_scale"}
 
 
@@ -74,25 +89,8 @@ class MemberSettings:
                 f"nn.per_episode={self.nn.per_episode} trains once per episode, a population once "
                 "per step: leave it out, or train one agent of nearl.agents"
             )
-        for name, low, high in (
-            ("seed", 0, 2**31 - 1),
-            ("learning_rate", 0.0, math.inf),
-            ("gamma", 0.0, 1.0),
-            ("tau", 0.0, 1.0),
-            ("n_steps", 1, 1000),
-            ("noise_std", 0.0, math.inf),
-            ("target_policy_noise", 0.0, math.inf),
-            ("target_noise_clip", 0.0, math.inf),
-            ("policy_delay", 1, 2**31),
-            ("batch_size", 1, 2**31),
-            ("buffer_size", 1, 2**31 - 1),
-            ("learning_starts", 0, 2**31),
-        ):
-            value = getattr(self, name)
-            whole = isinstance(low, int)
-            if not isinstance(value, int if whole else int | float) or not low <= value <= high:
-                kind = "an integer" if whole else "a number"
-                raise ValueError(f"{name} must be {kind} in [{low:g}, {high:g}], got {value!r}")
+        for name, (low, high) in LIMITS.items():
+            within(name, getattr(self, name), low, high)
         if self.n_steps > 1 and (self.algo.startswith("nn") or self.nn.reward_scale != 1):
             raise ValueError(
                 f"n_steps={self.n_steps} is for td3 and ddpg with reward_scale 1, got {self.algo} "

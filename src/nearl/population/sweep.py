@@ -20,7 +20,8 @@ def sweep(
 ) -> list[MemberSettings]:
     """Every algorithm with every combination of ``settings`` and every seed.
 
-    An algorithm without the module has no use for the module's settings: it is there once.
+    An algorithm without the module has no use for the module's settings: it is there once, as is
+    a member that is asked for twice.
     """
     members: list[MemberSettings] = []
     for algo in algos:
@@ -31,7 +32,10 @@ def sweep(
         }
         for values in product(*own.values()):
             changes = dict(zip(own, values, strict=True))
-            members += [settings_from_preset(algo, preset, env_id, seed, changes) for seed in seeds]
+            for seed in seeds:
+                member = settings_from_preset(algo, preset, env_id, seed, changes)
+                if member not in members:
+                    members.append(member)
     if not members:
         raise ValueError("a population needs at least one algorithm and one seed")
     return members

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import ast
+import math
 from dataclasses import dataclass
 from importlib import import_module
 from typing import TYPE_CHECKING, Any
@@ -32,12 +33,14 @@ def learning_rate(value: Any) -> float | Linear:
 
 def schedule(value: Any, name: str) -> float | Linear:
     """The setting ``name``: a number, or ``lin_X`` for one that falls linearly from X to 0."""
+    falls = isinstance(value, str) and value.startswith("lin_")
     try:
-        if isinstance(value, str) and value.startswith("lin_"):
-            return Linear(float(value.removeprefix("lin_")))
-        return float(value)
+        number = float(value.removeprefix("lin_") if falls else value)
     except (TypeError, ValueError):
         raise ValueError(f"{name} must be a number or 'lin_NUMBER', got {value!r}") from None
+    if not 0.0 <= number < math.inf:
+        raise ValueError(f"{name} must be a number of at least 0, got {value!r}")
+    return Linear(number) if falls else number
 
 
 def literal_dict(value: Any, name: str) -> dict[str, Any]:

@@ -14,6 +14,8 @@ import gymnasium as gym
 import yaml
 from gymnasium import spaces
 
+from nearl.presets.rules import ACTOR_CRITIC, ON_POLICY, check_layers, checked
+from nearl.presets.spaces import check_actions, check_observations
 from nearl.presets.values import (
     action_noise,
     env_wrappers,
@@ -48,6 +50,7 @@ BASELINES = {  # others to compare with
 }
 FOLDERS |= {name: name for name in BASELINES}
 DISCRETE = ("dddqn", "dsac", "nec")  # need finitely many actions
+LAYERS = {"ppo": ON_POLICY, "trpo": ON_POLICY} | dict.fromkeys(DISCRETE, ())  # of net_arch
 ZOO = ("n_timesteps", "noise_type", "noise_std", "env_wrapper", "nn")  # not the constructor's
 ZOO_BASELINE = ("n_timesteps", "n_envs", "env_wrapper")
 RUN = ("self", "env", "seed", "device", "action_noise", "_init_setup_model")  # not a preset's
@@ -73,14 +76,25 @@ class Preset:
             env = wrapper(env, **arguments)
         return env
 
-    def constructor(self, action_space: spaces.Space[Any]) -> dict[str, Any]:
-        """All arguments of the agent's constructor but the environment, seed and device."""
-        if self.algo in BASELINES:
-            if self.algo in DISCRETE and not isinstance(action_space, spaces.Discrete):
-                raise ValueError(f"{self.algo} needs finitely many actions, got {action_space}")
+    def constructor(
+        self,
+        action_space: spaces.Space[Any],
+        observation_space: spaces.Space[Any] | None = None,
+    ) -> dict[str, Any]:
+        """All arguments of the agent's constructor but the environment, seed and device.
+
+        Spaces that the algorithm cannot learn in are refused, observations where they are given.
+        """
+        baseline = self.algo in BASELINES
+        kind = "discrete" if self.algo in DISCRETE else "any" if baseline else "box"
+        check_actions(self.algo, action_space, kind=kind)
+        if observation_space is not None:
+            mappings = baseline and self.policy == "MultiInputPolicy"
+            check_observations(
+                self.algo, observation_space, vectors=not baseline, mappings=mappings
+            )
+        if baseline:
             return {"policy": self.policy, **deepcopy(self.kwargs)}
-        if not isinstance(action_space, spaces.Box):
-            raise ValueError(f"{self.algo} needs actions from a box, got {action_space}")
         assert action_space.shape is not None
         noise = action_noise(self.noise_type, self.noise_std, action_space.shape[0])
         return {"policy": self.policy, "action_noise": noise, **deepcopy(self.kwargs)}
@@ -140,22 +154,21 @@ def written(
 
 
 def preset_of(algo: str, values: Mapping[str, Any]) -> Preset:
-    """The preset that has these ``written`` values."""
-    given = deepcopy(dict(values))
+    """The preset that has these ``written`` values; those that cannot be are refused."""
+    given = checked(deepcopy(dict(values)), auto_entropy=algo != "dsac")
     policy = given.pop("policy")
     for name in ("learning_rate", "clip_range"):
         if name in given:
             given[name] = schedule(given[name], name)
-    if isinstance(given.get("train_freq"), list):
-        given["train_freq"] = tuple(given["train_freq"])
     for name in ("policy_kwargs", "replay_buffer_kwargs"):
         if name in given:
             given[name] = imported_classes(literal_dict(given[name], name))
+    check_layers(given.get("policy_kwargs", {}).get("net_arch"), LAYERS.get(algo, ACTOR_CRITIC))
     return Preset(
         algo=algo,
         policy=import_object(policy) if "." in policy else policy,
-        n_timesteps=int(given.pop("n_timesteps")),
-        n_envs=int(given.pop("n_envs", 1)),
+        n_timesteps=given.pop("n_timesteps"),
+        n_envs=given.pop("n_envs", 1),
         noise_type=given.pop("noise_type", None),
         noise_std=float(given.pop("noise_std", 0.0)),
         env_wrappers=env_wrappers(given.pop("env_wrapper", None)),
@@ -225,9 +238,6 @@ def _check_names(algo: str, given: Mapping[str, Any]) -> None:
             f"unknown setting {unknown[0]!r} of {algo}; settings of the algorithm: "
             f"{', '.join(sorted(known))}{module}"
         )
-    for name in ("batch_size", "buffer_size"):
-        if name in given and not (isinstance(given[name], int) and given[name] >= 1):
-            raise ValueError(f"{name} must be an integer of at least 1, got {given[name]!r}")
 
 
 def preset(

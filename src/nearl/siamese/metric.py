@@ -10,7 +10,7 @@ import torch
 from torch import Tensor
 
 from nearl.encoded import Encoded
-from nearl.metrics import ActionCode
+from nearl.metrics import ActionCode, check_weights
 from nearl.saving import load_state
 from nearl.siamese.networks import SiameseNetwork
 from nearl.siamese.settings import SiameseSettings
@@ -51,6 +51,7 @@ class ConcatenatingMetric:
     ) -> None:
         if network.embeds:
             raise ValueError("the network embeds: use SiameseMetric, which every index serves")
+        check_weights(torch.tensor([obs_weight, act_weight]))
         self.network, self.weights = network, (obs_weight, act_weight)
         self._rows = Encoded(Branch(network), network.shape, code)
         self.dim = self._rows.dim

@@ -12,16 +12,18 @@ from dataclasses import dataclass
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
-from nearl.theory.covers import as_points
+from nearl.theory.covers import as_points, centered
 from nearl.theory.distances import neighbor_pairs
 
 Floats = NDArray[np.float64]
 Ints = NDArray[np.int64]
 NEIGHBORS = 8  # of every point that it is paired with
 RANDOM_PAIRS = 200_000
-ROUNDING = 1e-5  # nearer than this, relative to the largest coordinate, float32 keys are equal
+FARTHER = 64  # neighbors, where the nearest leave open how slopes depend on distance
+ROUNDING = 1e-5  # nearer than this, relative to the farthest from the mean, float32 keys are equal
 BINS = 8
 APART = 2.0  # distances of neighbors have to differ by this factor to say anything
+STEEP, FAINT = 0.25, 0.02  # shares of the largest slope
 STEEPER = -0.7  # slopes that grow faster than distance**STEEPER are not those of a Lipschitz map
 
 
@@ -38,7 +40,8 @@ class LipschitzEstimate:
     slopes: Floats  # between every point and its nearest neighbors
     pairs: int  # measured
     same_key: int  # pairs with the same key and different outcomes
-    growth: float  # exponent of the largest slopes over distance: 0 if Lipschitz, -1 for a jump
+    growth: float  # exponent of the largest slopes over distance: 0 if Lipschitz, -1 for a jump,
+    # and NaN where the data cannot say
     reasons: tuple[str, ...]  # why no constant can be right; empty if the data agrees
 
     def share_above(self, constant: float) -> float:
@@ -58,14 +61,15 @@ def estimate_lipschitz(
     near, _ = neighbor_pairs(points, NEIGHBORS)
     pairs = np.concatenate([near, _random_pairs(len(points), seed)])
     apart, change = _between(points, pairs), _between(values, pairs)
-    same = apart <= _resolution(points)
+    fine, fine_value = _resolution(points, keys), _resolution(values, outcomes)
+    same = apart <= fine
     slopes = np.divide(change, apart, out=np.zeros_like(change), where=~same)
     # What an equal key cannot explain, even if its outcomes were rounded and changed steeply.
-    moved = change > 10 * _resolution(values) + 10 * _resolution(points) * np.quantile(slopes, 0.99)
+    moved = change > 10 * fine_value + 10 * fine * np.quantile(slopes, 0.99)
     conflicts = np.unique(np.sort(pairs[same & moved], 1), axis=0)
     local = ~same[: len(near)]
-    close, steep = apart[: len(near)][local], slopes[: len(near)][local]
-    growth = _growth(close, steep)
+    steep = slopes[: len(near)][local]
+    growth = _growth(points, values, near, fine)
     reasons = _reasons(name, conflicts, growth)
     for reason in reasons:
         warnings.warn(reason, LipschitzWarning, stacklevel=2)
@@ -106,9 +110,10 @@ def bi_lipschitz(intrinsic: ArrayLike, observed: ArrayLike, *, seed: int = 0) ->
         ]
     )
     near, far = _between(inner, pairs), _between(outer, pairs)
-    same_inner, same_outer = near <= _resolution(inner), far <= _resolution(outer)
-    torn = same_inner & (far > 100 * _resolution(outer))
-    merged = same_outer & (near > 100 * _resolution(inner))
+    fine_inner, fine_outer = _resolution(inner, intrinsic), _resolution(outer, observed)
+    same_inner, same_outer = near <= fine_inner, far <= fine_outer
+    torn = same_inner & (far > 100 * fine_outer)
+    merged = same_outer & (near > 100 * fine_inner)
     for wrong, text in (
         (torn, "are one point of the intrinsic space and two of the observed one"),
         (merged, "are two points of the intrinsic space and look the same when observed"),
@@ -141,9 +146,13 @@ def _both(first: ArrayLike, second: ArrayLike) -> tuple[Floats, Floats]:
     return points, values
 
 
-def _resolution(points: Floats) -> float:
-    """Distances up to this may be rounding."""
-    return ROUNDING * float(np.abs(points).max())
+def _resolution(points: Floats, given: ArrayLike) -> float:
+    """Distances up to this may be rounding: of keys around their mean, or of numbers as given."""
+    kind = np.asarray(given).dtype
+    grain = float(np.finfo(kind).eps) if np.issubdtype(kind, np.floating) else 0.0
+    return max(
+        ROUNDING * float(np.abs(centered(points)).max()), grain * float(np.abs(points).max())
+    )
 
 
 def _random_pairs(count: int, seed: int) -> Ints:
@@ -163,16 +172,44 @@ def _between(points: Floats, pairs: Ints) -> Floats:
     return result
 
 
-def _growth(apart: Floats, slopes: Floats) -> float:
-    """How the largest slopes of neighbors depend on their distance, as an exponent."""
+def _growth(points: Floats, values: Floats, near: Ints, fine: float) -> float:
+    """How the largest slopes depend on distance, as an exponent; NaN if the data cannot say.
+
+    Few pairs lie across a jump, and beside a gap in the data their distances are much alike: then
+    farther neighbors are asked.
+    """
+    tops = _tops(points, values, near, fine)
+    found = _exponent(*_outward(*tops))
+    if np.isnan(found):
+        farther, _ = neighbor_pairs(points, FARTHER)
+        found = _exponent(*_outward(*_tops(points, values, farther, fine)))
+    return _exponent(*tops) if np.isnan(found) else found
+
+
+def _tops(points: Floats, values: Floats, pairs: Ints, fine: float) -> tuple[Floats, Floats]:
+    """Middle distance and largest slope of as many pairs each, from near to far; none of few."""
+    apart, change = _between(points, pairs), _between(values, pairs)
+    usable = apart > fine
+    apart, slopes = apart[usable], change[usable] / apart[usable]
     if len(apart) < 16 * BINS:
-        return 0.0
+        return np.zeros(0), np.zeros(0)
     order = np.array_split(np.argsort(apart, kind="stable"), BINS)
     middle = np.array([np.median(apart[part]) for part in order])
-    top = np.array([slopes[part].max() for part in order])
+    return middle, np.array([slopes[part].max() for part in order])
+
+
+def _outward(middle: Floats, top: Floats) -> tuple[Floats, Floats]:
+    """From the first that is steep, without the faint: of their pairs none crosses a jump."""
+    most = top.max(initial=0.0)
+    kept = (top >= FAINT * most) & np.logical_or.accumulate(top >= STEEP * most)
+    return middle[kept], top[kept]
+
+
+def _exponent(middle: Floats, top: Floats) -> float:
+    """The slope of log top over log middle, if these are wide enough apart."""
     seen = top > 0
     if seen.sum() < 3 or middle[seen][-1] < APART * middle[seen][0]:
-        return 0.0
+        return float("nan")
     exponent, _ = np.polyfit(np.log(middle[seen]), np.log(top[seen]), 1)
     return float(exponent)
 

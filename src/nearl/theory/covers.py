@@ -57,6 +57,12 @@ def as_points(keys: ArrayLike) -> Floats:
     return points
 
 
+def centered(points: Floats) -> Floats:
+    """Points around their mean, where float32 is finest: distances are the same anywhere."""
+    around: Floats = points - points.mean(0)
+    return around
+
+
 def _radius(epsilon: float) -> float:
     if not (np.isfinite(epsilon) and epsilon >= 0):
         raise ValueError(f"epsilon must be finite and >= 0, got {epsilon!r}")

@@ -10,7 +10,7 @@ from numpy.typing import ArrayLike, NDArray
 
 from nearl.neighbors import make_index
 from nearl.neighbors.canonical import squared_distance
-from nearl.theory.covers import as_points
+from nearl.theory.covers import as_points, centered
 
 Floats = NDArray[np.float64]
 Ints = NDArray[np.int64]
@@ -53,7 +53,7 @@ def nearest_earlier(keys: ArrayLike, at: ArrayLike | None = None) -> Floats:
 
 def neighbor_pairs(keys: ArrayLike, k: int) -> tuple[Ints, Floats]:
     """Pairs ``(P, 2)`` of every point and its ``k`` nearest others, and their distances."""
-    points = as_points(keys).astype(np.float32)
+    points = centered(as_points(keys)).astype(np.float32)
     count = len(points)
     if count < 2:
         raise ValueError("a single point has no neighbors; give at least two")

@@ -302,6 +302,27 @@ def test_another_preset_or_number_of_environments_is_no_rival(tmp_path):
     assert "| nntd3 residual | td3" in same
 
 
+def test_rivals_are_looked_for_on_the_same_task_in_any_order(pair, tmp_path):
+    _, folders = pair
+    alone = [evaluated(tmp_path / f"cart-{s}", "nntd3", s, [1.0] * 4, env="Ant-v5") for s in (0, 1)]
+    for given in ([*alone, *folders], [*folders, *alone]):
+        assert set(ends(given, tmp_path / "out")["nntd3"]["over td3"]["tasks"]) == {"Pendulum-v1"}
+
+
+def test_runs_and_a_population_with_the_same_settings_are_compared(tmp_path):
+    module = population(tmp_path / "module", lambda m: 1.0, algos=["nntd3"])
+    small = TINY | {"policy_kwargs": {"net_arch": [8]}}
+    runs = [evaluated(tmp_path / f"r{s}", "td3", s, [0.0], every=100, **small) for s in (0, 1)]
+    text = compare([module, *runs], tmp_path / "out", base=None)
+    assert "| nntd3 | td3" in text
+    other = [
+        evaluated(tmp_path / f"o{s}", "td3", s, [0.0], every=100, **small, gamma=0.5)
+        for s in (0, 1)
+    ]
+    with pytest.raises(ValueError, match="no arm differs from nntd3 in its module alone"):
+        compare([module, *other], tmp_path / "out")
+
+
 def test_missing_and_broken_evaluations_are_named(pair, tmp_path):
     _, folders = pair
     none = evaluated(tmp_path / "none", "td3", 8, [1.0])

@@ -26,11 +26,10 @@ def test_a_vec_normalize_that_learns_is_refused(kind):
         make(kind, moving)
     with pytest.raises(ValueError, match=r"training=True, norm_reward\)"):
         make(kind, VecFrameStack(VecNormalize(cartpole(), norm_obs=False), 2))
-    first = cartpole()
-    model = make(kind, first)
+    model = make(kind, cartpole())
+    model.set_env(moving)  # to act in
     with pytest.raises(ValueError, match=words):
-        model.set_env(moving)
-    assert model.get_env() is first
+        model.learn(10)
     make(kind, VecNormalize(cartpole(), norm_obs=False, norm_reward=False))  # does nothing
 
 
@@ -48,7 +47,9 @@ def test_a_vec_normalize_that_stands_is_learned_with_until_it_moves(kind):
     assert model.num_timesteps == 60
 
 
-def test_a_saved_agent_refuses_it_too(tmp_path):
+def test_a_saved_agent_acts_in_it_and_refuses_to_learn(tmp_path):
     make(NNAC, cartpole()).save(tmp_path / "agent")
+    model = NNAC.load(tmp_path / "agent", env=VecNormalize(cartpole()))
+    assert model.predict(model.get_env().reset())[0].shape == (1,)
     with pytest.raises(ValueError, match="standardize=True"):
-        NNAC.load(tmp_path / "agent", env=VecNormalize(cartpole()))
+        model.learn(10)

@@ -1,6 +1,8 @@
 """A replay buffer belongs to the user: emptied, refilled or exchanged, the module goes along."""
 
 import pickle
+from copy import copy as shallow
+from copy import deepcopy
 
 import gymnasium as gym
 import numpy as np
@@ -92,8 +94,9 @@ def test_a_buffer_that_is_shared_has_the_module_of_who_trains():
     second.replay_buffer = first.replay_buffer
     second.learn(40)
     assert in_step(second) and second.replay_buffer.size() == 100
+    module = first.soft
     first.train(1, 16)
-    assert in_step(first)
+    assert in_step(first) and first.soft is module  # nothing is built anew
 
 
 def test_a_plain_buffer_that_is_put_in_is_adopted_and_another_kind_refused():
@@ -145,6 +148,16 @@ def test_an_agent_of_a_class_that_was_made_can_be_pickled():
         each.set_random_seed(5)
         each.train(3, 16)
     assert same(agent, copy)
+
+
+def test_a_copy_is_of_the_users_own_class():
+    class Mine(nearl.accelerated(TQC)):
+        """Somebody's own."""
+
+    agent = make(Mine, nn=GRAPH)
+    agent.learn(30)
+    for copy in (deepcopy(agent), shallow(agent)):
+        assert type(copy) is Mine and same(copy, agent)
 
 
 def test_sac_under_weight_zero_is_untouched_by_a_reset():

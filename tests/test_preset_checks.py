@@ -36,8 +36,8 @@ COUNT = "must be an integer of at least 1"
         ("sac", "train_freq", 0, rf"{COUNT}, or \[N, step\] or \[N, episode\]"),
         ("sac", "train_freq", [1, "week"], COUNT),
         ("sac", "train_freq", ["step"], COUNT),
-        ("sac", "gradient_steps", 1.5, f"{COUNT}, or -1"),
-        ("sac", "gradient_steps", 0, f"{COUNT}, or -1"),
+        ("sac", "gradient_steps", 1.5, "must be an integer of at least 0, or -1"),
+        ("sac", "gradient_steps", -2, "must be an integer of at least 0, or -1"),
         ("ppo", "n_steps", "abc", COUNT),
         ("ppo", "n_envs", 0, COUNT),
         ("ppo", "n_epochs", 0, COUNT),
@@ -77,6 +77,9 @@ def test_values_that_can_be_are_kept():
     found = load_preset("nnsac", "default", "Any-v0", given).kwargs
     assert {name: found[name] for name in given} == given | {"train_freq": (2, "episode")}
     assert all(type(found[name]) is int for name in ("learning_starts", "batch_size"))
+    more = {"target_noise_clip": float("inf"), "noise_std": "0.1", "gradient_steps": 0}
+    td3 = load_preset("nntd3", "default", "Any-v0", more)
+    assert td3.kwargs["target_noise_clip"] == float("inf") and td3.noise_std == 0.1
     for layers in ([], None, {"vf": [8]}, {}):
         load_preset("ppo", "default", "Any-v0", {"policy_kwargs": {"net_arch": layers}})
 

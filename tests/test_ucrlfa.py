@@ -297,6 +297,18 @@ def test_an_end_is_worth_nothing_wherever_the_range_of_rewards_lies(reward, with
     assert evaluate_policy(model, env, n_eval_episodes=1, warn=False) == (best, 0.0)
 
 
+def test_a_saved_agent_takes_its_rewards_along_to_another_range(tmp_path):
+    env = TimeLimit(Corridor(-0.5), 20)
+    metric = WeightedL2([1.0], 1.0, ActionCode.onehot(2))
+    given = {"lipschitz": 20.0, "metric": metric, "seed": 0}
+    model = UCRLFA("MlpPolicy", env, reward_range=(-1.0, 0.0), **given).learn(episodes=60)
+    model.save(tmp_path / "agent")
+    wide = UCRLFA.load(tmp_path / "agent", env=env, reward_range=(-2.0, 2.0))
+    assert (wide.envelope.state_dict()["rewards"] == 0.375).all()  # -0.5 within (-2, 2)
+    with pytest.raises(ValueError, match=r"reward -0\.5 lies outside reward_range=\(0"):
+        UCRLFA.load(tmp_path / "agent", env=env, reward_range=(0.0, 1.0))
+
+
 def test_callbacks_find_what_they_find_with_sb3():
     seen = []
 

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from typing import Any, Protocol
 
 import gymnasium as gym
@@ -56,7 +56,7 @@ def evaluate(
                 "time limit: register it with max_episode_steps"
             )
         steps += 1
-        rows = np.stack([obs[i] for i in running])
+        rows = stacked([obs[i] for i in running])
         actions, state = model.predict(rows, deterministic=True, **memory)
         asked = list(running)
         for i, action in zip(asked, actions, strict=True):
@@ -73,6 +73,13 @@ def evaluate(
     for env in envs:
         env.close()
     return returns
+
+
+def stacked(obs: list[Any]) -> Any:
+    """Observations of several episodes as a batch; those of a ``Dict`` space by their names."""
+    if isinstance(obs[0], Mapping):
+        return {name: np.stack([one[name] for one in obs]) for name in obs[0]}
+    return np.stack(obs)
 
 
 def limit_of(env: gym.Env[Any, Any]) -> int | None:

@@ -77,6 +77,7 @@ class Run:
         self.checkpoint = self.folder / "checkpoint.pt"
         self.model_file = self.folder / "model.zip"
         self.evaluations = self.folder / "eval.csv"
+        self._values: dict[str, dict[str, Any]] = {}  # of settings that were asked for
 
     def settings(self) -> RunSettings:
         if not self._exists():
@@ -91,6 +92,12 @@ class Run:
 
     def values(self, settings: RunSettings) -> dict[str, Any]:
         """Every value of the run's preset: those it began with, though the preset has changed."""
+        what = json.dumps([settings.algo, settings.preset, settings.env, settings.settings])
+        if what not in self._values:
+            self._values[what] = self._valued(settings)
+        return self._values[what]
+
+    def _valued(self, settings: RunSettings) -> dict[str, Any]:
         now = values_of(settings.algo, settings.preset, settings.env, settings.settings)
         began = self.began()
         if began is None or began == json.loads(json.dumps(now)):
@@ -99,7 +106,7 @@ class Run:
             warnings.warn(
                 f"'{self.folder}' goes on with the values it began with; today preset "
                 f"{settings.preset!r} of {settings.algo} has {', '.join(different[:3])}",
-                stacklevel=2,
+                stacklevel=3,
             )
         return began
 

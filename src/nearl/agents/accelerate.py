@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import copyreg
 from collections.abc import Mapping
 from functools import cache
 from typing import Any, Literal
@@ -41,9 +42,14 @@ def accelerated(kind: type[OffPolicyAlgorithm]) -> type[SoftUpdate]:
     own = {
         "__doc__": f"{kind.__name__} with the soft NN update.",
         "__module__": __name__,
-        "__reduce__": lambda agent: (_new, (kind,), agent.__getstate__()),  # for pickle
+        "__reduce__": lambda agent: (*_made(kind, type(agent)), agent.__getstate__()),
     }
     return type(f"NN{kind.__name__}", (SoftUpdate, kind), own)
+
+
+def _made(kind: type[OffPolicyAlgorithm], own: type[SoftUpdate]) -> tuple[Any, tuple[Any]]:
+    """How copies and pickle make an empty agent: by ``kind`` where its class has no place."""
+    return (_new, (kind,)) if own is accelerated(kind) else (copyreg.__newobj__, (own,))  # type: ignore[attr-defined]
 
 
 def _new(kind: type[OffPolicyAlgorithm]) -> SoftUpdate:

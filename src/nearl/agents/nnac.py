@@ -82,13 +82,13 @@ class NNAC(BaseAlgorithm):
             seed=seed,
         )
         if _init_setup_model:
+            check_scale(self.env, "NNAC", SCALES)
             self._setup_model()
 
     @staticmethod
     def _wrap_env(env: GymEnv, verbose: int = 0, monitor_wrapper: bool = True) -> VecEnv:
         wrapped = BaseAlgorithm._wrap_env(env, verbose, monitor_wrapper)
         check_spaces(wrapped.observation_space, wrapped.action_space)
-        check_scale(wrapped, "NNAC", SCALES)
         return wrapped
 
     # -- construction ----------------------------------------------------------------------------

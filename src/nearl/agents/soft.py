@@ -158,8 +158,12 @@ class SoftUpdate(OffPolicyAlgorithm):
     def _join(self) -> None:
         """Have the module over the replay buffer as it is now: users may exchange or refill it."""
         buffer = self.replay_buffer
-        joined = isinstance(buffer, NeighborReplayBuffer) and buffer.soft is self.soft
-        if not (self.soft.inert or (joined and buffer.in_step)):
+        if self.soft.inert:
+            return
+        known = isinstance(buffer, NeighborReplayBuffer) and buffer.memory is self.soft.memory
+        if known and buffer.in_step:
+            buffer.soft = self.soft  # another agent may share the buffer
+        else:
             self._attach()
 
     def _rollout_policy(self) -> VersionedPolicy:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import numpy as np
+from numpy.typing import NDArray
 
 from nearl.metrics import Metric, PairwiseMetric, Standardized
 
@@ -41,6 +42,14 @@ def rescaled(reward: float, reward_range: tuple[float, float]) -> float:
             "[0, 1]; pass reward_range=(least, greatest reward of a step)"
         )
     return min(1.0, max(0.0, scaled))
+
+
+def moved(
+    rewards: NDArray[np.float64], before: tuple[float, float], now: tuple[float, float]
+) -> NDArray[np.float64]:
+    """Rescaled rewards of one range as those of another, which must hold them."""
+    given = rewards * (before[1] - before[0]) + before[0]
+    return np.array([rescaled(float(reward), now) for reward in given])
 
 
 def after_end(reward_range: tuple[float, float]) -> float:

@@ -13,7 +13,6 @@ from stable_baselines3.common.base_class import BaseAlgorithm
 from stable_baselines3.common.policies import BasePolicy
 from stable_baselines3.common.type_aliases import GymEnv, MaybeCallback
 from stable_baselines3.common.utils import safe_mean
-from stable_baselines3.common.vec_env import VecEnv
 from torch import Tensor
 
 from nearl.agents.action_net import ActionNet
@@ -24,7 +23,7 @@ from nearl.agents.moving_scale import check_scale
 from nearl.agents.optimist import Optimist
 from nearl.agents.spaces import check_spaces, make_metric
 from nearl.agents.time_limit import limited
-from nearl.agents.ucrl_settings import after_end, check_end, check_settings, rescaled
+from nearl.agents.ucrl_settings import after_end, check_end, check_settings, moved, rescaled
 from nearl.metrics import Metric
 from nearl.saving import load_state, save_state
 from nearl.ucrl import HorizonEnvelope
@@ -106,13 +105,8 @@ class UCRLFA(BaseAlgorithm):
         if _init_setup_model:
             if env is None:
                 raise ValueError("UCRLFA needs an environment, or load(path) without one")
+            check_scale(self.env, "UCRLFA", SCALE)
             self._setup_model()
-
-    @staticmethod
-    def _wrap_env(env: GymEnv, verbose: int = 0, monitor_wrapper: bool = True) -> VecEnv:
-        wrapped = BaseAlgorithm._wrap_env(env, verbose, monitor_wrapper)
-        check_scale(wrapped, "UCRLFA", SCALE)
-        return wrapped
 
     # -- construction ----------------------------------------------------------------------------
 
@@ -307,6 +301,10 @@ class UCRLFA(BaseAlgorithm):
     ) -> Self:
         """Load what ``save`` wrote; with an ``env`` it learns on. A damaged file is named."""
         state = load_state(saved_file(path), KIND)
+        if "reward_range" in kwargs:  # stored rewards are in units of the one before
+            ranges = state["reward_range"], kwargs["reward_range"]
+            rewards = moved(state["points"]["rewards"], *ranges)
+            state["points"] = state["points"] | {"rewards": rewards}
         settings = state["settings"] | {"reward_range": state["reward_range"]}
         settings |= {"seed": state["seed"]} | kwargs
         model = cls("EnvelopePolicy", env, **settings, _init_setup_model=False)

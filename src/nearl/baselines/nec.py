@@ -12,7 +12,6 @@ from stable_baselines3.common.callbacks import BaseCallback
 from stable_baselines3.common.policies import BasePolicy
 from stable_baselines3.common.save_util import load_from_pkl
 from stable_baselines3.common.type_aliases import GymEnv, MaybeCallback, Schedule
-from stable_baselines3.common.vec_env import VecEnv
 from torch import Tensor
 
 from nearl.agents.moving_scale import check_scale
@@ -85,13 +84,8 @@ class NEC(DQN):
         self._targets: list[NStepTargets] = []
         self._seen: tuple[Tensor, NDArray[np.float32]] | None = None  # keys and values at acting
         if _init_setup_model:
+            check_scale(self.env, "NEC")
             self._setup_model()
-
-    @staticmethod
-    def _wrap_env(env: GymEnv, verbose: int = 0, monitor_wrapper: bool = True) -> VecEnv:
-        wrapped = DQN._wrap_env(env, verbose, monitor_wrapper)
-        check_scale(wrapped, "NEC")
-        return wrapped
 
     def _setup_model(self) -> None:
         super()._setup_model()

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import math
 from collections.abc import Mapping
 from typing import Any
@@ -26,15 +27,16 @@ BOUNDS: dict[str, tuple[float, float]] = {
     "buffer_size": (1, math.inf),
     "learning_starts": (0, math.inf),
 }
+ENDLESS = ("target_noise_clip",)  # may be infinite: noise is not clipped then
 ACTOR_CRITIC, ON_POLICY = ("pi", "qf"), ("pi", "vf")  # what can have layers of its own
 
 
 def within(name: str, value: Any, low: float, high: float) -> Any:
     """The value of a setting, if it is a number from ``low`` to ``high``."""
-    whole = isinstance(low, int)
+    whole, endless = isinstance(low, int), name in ENDLESS
     kind = "an integer" if whole else "a number"
     accepted = isinstance(value, int if whole else int | float) and not isinstance(value, bool)
-    if not accepted or not low <= value <= high or abs(value) == math.inf:
+    if not accepted or not low <= value <= high or (abs(value) == math.inf and not endless):
         bounds = f"of at least {low:g}" if high == math.inf else f"in [{low:g}, {high:g}]"
         raise ValueError(f"{name} must be {kind} {bounds}, got {value!r}")
     return value
@@ -53,13 +55,13 @@ def checked(given: Mapping[str, Any], *, auto_entropy: bool = True) -> dict[str,
         found["train_freq"] = _train_freq(_whole(found["train_freq"], 1))
     if "gradient_steps" in found:
         steps = found["gradient_steps"] = _whole(found["gradient_steps"], 1)
-        if not _is_count(steps) and steps != -1:
+        if not _is_count(steps) and (steps not in (0, -1) or isinstance(steps, bool)):
             raise ValueError(
-                "gradient_steps must be an integer of at least 1, or -1 for as many as steps were "
+                "gradient_steps must be an integer of at least 0, or -1 for as many as steps were "
                 f"taken; got {steps!r}"
             )
     if "target_entropy" in found:
-        entropy = found["target_entropy"]
+        entropy = found["target_entropy"] = _whole(found["target_entropy"], 0.0)
         number = isinstance(entropy, int | float) and not isinstance(entropy, bool)
         if not (number and math.isfinite(entropy)) and not (auto_entropy and entropy == "auto"):
             accepted = "a number or 'auto'" if auto_entropy else "a number"
@@ -88,6 +90,7 @@ def _train_freq(value: Any) -> Any:
     if _is_count(value):
         return value
     pair = tuple(value) if isinstance(value, list | tuple) else ()
+    pair = tuple(getattr(part, "value", part) for part in pair)  # SB3's own type of units
     if len(pair) == 2 and _is_count(pair[0]) and pair[1] in ("step", "episode"):
         return pair
     raise ValueError(
@@ -101,12 +104,16 @@ def _are_sizes(value: Any) -> bool:
 
 
 def _is_count(value: Any) -> bool:
-    return isinstance(value, int) and not isinstance(value, bool) and value >= 1
+    whole = isinstance(value, int | np.integer) and not isinstance(value, bool)
+    return whole and bool(value >= 1)
 
 
 def _whole(value: Any, low: float) -> Any:
-    """1e4 is read as 10000.0, which is an integer where one is asked for."""
+    """1e4 is read as 10000.0, which is an integer where one is asked for; '0.1' is a number."""
     value = value.item() if isinstance(value, np.generic) else value
+    if isinstance(value, str):
+        with contextlib.suppress(ValueError):
+            value = float(value)
     if isinstance(low, int) and isinstance(value, float) and value.is_integer():
         return int(value)
     return value

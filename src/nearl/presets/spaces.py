@@ -49,7 +49,7 @@ def check_observations(
     """
     if mappings and isinstance(space, spaces.Dict):
         return
-    if not isinstance(space, spaces.Box if vectors else PLAIN):
+    if not isinstance(space, spaces.Box if vectors or algo == "nec" else PLAIN):
         raise ValueError(
             f"{algo} cannot learn from observations of {space}: flatten them with {FLATTEN}"
         )

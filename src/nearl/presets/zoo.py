@@ -89,9 +89,13 @@ class Preset:
         kind = "discrete" if self.algo in DISCRETE else "any" if baseline else "box"
         check_actions(self.algo, action_space, kind=kind)
         if observation_space is not None:
-            mappings = baseline and self.policy == "MultiInputPolicy"
+            named = getattr(self.policy, "__name__", self.policy)
+            mappings = baseline and "MultiInput" in named
             check_observations(
-                self.algo, observation_space, vectors=not baseline, mappings=mappings
+                self.algo,
+                observation_space,
+                vectors=not baseline,
+                mappings=mappings,
             )
         if baseline:
             return {"policy": self.policy, **deepcopy(self.kwargs)}

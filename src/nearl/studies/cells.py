@@ -113,15 +113,17 @@ def side_by_side(
     with one_thread(), pool:
         waiting = {pool.submit(*call): cell for cell, call in work.items()}
         pending, seconds = set(waiting), None if on_wait is None else every
-        while pending:
-            over, pending = wait(pending, timeout=seconds, return_when=FIRST_COMPLETED)
-            for done in over:
-                if done.exception() is not None:  # what has not begun need not
-                    pool.shutdown(wait=False, cancel_futures=True)
-                done.result()
-                on_cell(*waiting[done])
-            if on_wait is not None:
-                on_wait()
+        try:
+            while pending:
+                over, pending = wait(pending, timeout=seconds, return_when=FIRST_COMPLETED)
+                for done in over:
+                    done.result()
+                    on_cell(*waiting[done])
+                if on_wait is not None:
+                    on_wait()
+        except BaseException:  # what has not begun need not
+            pool.shutdown(wait=False, cancel_futures=True)
+            raise
 
 
 def end_with_parent() -> None:

@@ -88,23 +88,31 @@ def arms_of(agents: Sequence[Trained], base: str | None = None) -> list[Arm]:
 
 def _plain(name: str, agents: Sequence[Trained]) -> str | None:
     """The arm that is the same but for the module, if there is one."""
-    owners = [agent for agent in agents if agent.arm == name]
-    own = owners[0]
-    rivals = [agent for agent in agents if agent.algo == own.algo[2:]]
-    folders = {agent.folder for agent in owners}
-    same = [
-        agent
-        for agent in rivals
-        if agent.beside == own.beside and (agent.folder in folders or agent.others == own.others)
-    ]
-    if rivals and not same:
-        there = ", ".join(dict.fromkeys(agent.arm for agent in rivals))
-        raise ValueError(
-            f"no arm differs from {name} in its module alone; there are: {there}. Name what to "
-            "compare with by --base"
-        )
-    same.sort(key=lambda agent: agent.preset != own.preset)  # of the same preset first
-    return same[0].arm if same else None
+    found: list[Trained] = []
+    for env_id in dict.fromkeys(agent.env_id for agent in agents if agent.arm == name):
+        owners = [agent for agent in agents if agent.arm == name and agent.env_id == env_id]
+        own, folders = owners[0], {agent.folder for agent in owners}
+        rivals = [one for one in agents if one.algo == own.algo[2:] and one.env_id == env_id]
+        same = [one for one in rivals if _agree(one, own, together=one.folder in folders)]
+        if rivals and not same:
+            there = ", ".join(dict.fromkeys(one.arm for one in rivals))
+            raise ValueError(
+                f"no arm differs from {name} in its module alone; there are: {there}. Name what "
+                "to compare with by --base"
+            )
+        found += sorted(same, key=lambda one: one.preset != own.preset)  # of the same preset first
+    return found[0].arm if found else None
+
+
+def _agree(one: Trained, other: Trained, *, together: bool) -> bool:
+    """Whether all but the module is the same; of a run and a population, what both say.
+
+    In one folder, ``together``, only what was set can differ.
+    """
+    if bool(one.preset) == bool(other.preset):  # of the same kind
+        return one.beside == other.beside and (together or one.others == other.others)
+    both = one.others.keys() & other.others.keys()
+    return all(one.others[name] == other.others[name] for name in both)
 
 
 def compare(folders: Sequence[Path], out: Path, *, base: str | None = None) -> str:

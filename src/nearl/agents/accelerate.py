@@ -13,7 +13,8 @@ from stable_baselines3.common.off_policy_algorithm import OffPolicyAlgorithm
 
 from nearl.agents.neighbor_buffer import NeighborReplayBuffer
 from nearl.agents.nntd3 import NNDDPG, NNSAC, NNTD3
-from nearl.agents.soft import SoftUpdate, refuse
+from nearl.agents.refusals import refuse
+from nearl.agents.soft import SoftUpdate
 from nearl.presets import default_module
 from nearl.soft_config import SoftNNConfig, WeightSchedule
 

@@ -1,0 +1,76 @@
+"""What the soft NN update cannot work with, said before anything is built."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+from gymnasium import spaces
+from stable_baselines3.common.buffers import ReplayBuffer
+from stable_baselines3.her.her_replay_buffer import HerReplayBuffer
+from stable_baselines3.td3.policies import TD3Policy
+
+from nearl.agents.neighbor_buffer import NeighborReplayBuffer
+from nearl.soft_config import SoftNNConfig
+
+
+def refuse(agent: Any, config: SoftNNConfig) -> None:
+    """Say what cannot work, before anything is built."""
+    obs, act = agent.observation_space, agent.action_space
+    if agent.replay_buffer_class is not None and issubclass(
+        agent.replay_buffer_class, HerReplayBuffer
+    ):
+        raise ValueError(
+            "HER relabels goals inside its samples, so stored errors would belong to other "
+            "goals: the NN module cannot use HerReplayBuffer"
+        )
+    if isinstance(obs, spaces.Dict):
+        raise ValueError(
+            "Dict observations have no distance: flatten them (gymnasium.wrappers."
+            "FlattenObservation) before using the NN module"
+        )
+    if not isinstance(obs, spaces.Box) or not isinstance(act, spaces.Box):
+        raise ValueError(f"the NN module needs Box observations and actions, got {obs} and {act}")
+    if len(obs.shape) > 1 and isinstance(config.metric, str):
+        raise ValueError(
+            f"observations of shape {obs.shape} look like images, where L2 says little: give the "
+            "module a metric, nn=SoftNNConfig(metric=...)"
+        )
+    if config.uses_mix and not np.issubdtype(obs.dtype, np.floating):
+        raise ValueError(
+            f"mix={config.mix:g} takes observations between two others, got integers of "
+            f"{obs.dtype}: give the environment real ones, or set mix=0"
+        )
+    if config.opens and not issubclass(agent.policy_class, TD3Policy):
+        raise ValueError(
+            f"saturation={config.saturation:g} is for actors that end in tanh, those of TD3 and "
+            f"DDPG; got {agent.policy_class.__name__}: set saturation=0"
+        )
+    if agent.n_steps > 1:
+        raise ValueError(f"n_steps must be 1 with the NN module, got {agent.n_steps}")
+    if agent.optimize_memory_usage:
+        raise ValueError("optimize_memory_usage drops next observations, which rollouts need")
+    kind = agent.replay_buffer_class
+    if kind not in (None, ReplayBuffer) and not issubclass(kind, NeighborReplayBuffer):
+        raise ValueError(
+            f"replay_buffer_class must be None or a NeighborReplayBuffer, got {kind.__name__}"
+        )
+
+
+def refuse_buffer(path: Any, loaded: ReplayBuffer, own: ReplayBuffer) -> None:
+    """Say why a replay buffer from a file cannot take the place of an agent's ``own``."""
+    if loaded.optimize_memory_usage:
+        raise ValueError(
+            f"'{path}' was saved with optimize_memory_usage, which drops next observations that "
+            "rollouts need"
+        )
+    if (loaded.n_envs, loaded.obs_shape, loaded.action_dim) != (
+        own.n_envs,
+        own.obs_shape,
+        own.action_dim,
+    ):
+        raise ValueError(
+            f"'{path}' holds transitions of {loaded.n_envs} environments with observations "
+            f"{loaded.obs_shape} and {loaded.action_dim} actions; this agent has {own.n_envs}, "
+            f"{own.obs_shape} and {own.action_dim}"
+        )

@@ -124,7 +124,7 @@ def test_a_run_goes_on_with_the_values_it_began_with(tmp_path, monkeypatch):
 
     monkeypatch.setattr("nearl.runs.values_of", changed)
     with pytest.warns(UserWarning, match=r"gamma 0\.5 \(before: 0\.98\), gate 0\.1 \("):
-        pieces.train(settings())
+        Run(pieces.folder).train(settings())
     same(whole, pieces)
     assert json.loads(pieces.settings_file.read_text())["values"] == began
     assert Run(tmp_path / "new").values(settings())["gamma"] == 0.5

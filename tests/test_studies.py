@@ -95,3 +95,18 @@ def test_a_small_pendulum_study_writes_its_results(tmp_path, monkeypatch):
         text = (tmp_path / f"results/{arm.name}.csv").read_text()
         assert text.startswith("step,seed_0,seed_1\n250,-")
     assert (tmp_path / "results/pendulum.png").stat().st_size > 10_000
+
+
+def test_after_ctrl_c_nothing_that_was_queued_begins(monkeypatch):
+    begun = []
+
+    def interrupted():
+        begun.append(1)
+        raise KeyboardInterrupt
+
+    monkeypatch.setattr(cells, "INTERRUPTED", [])
+    assert cells.unless_interrupted(max, 1, 2) == 2
+    for _ in range(3):
+        with pytest.raises(KeyboardInterrupt):
+            cells.unless_interrupted(interrupted)
+    assert begun == [1]

@@ -21,6 +21,8 @@ from nearl.saving import write_text
 
 THREADS = ("OMP_NUM_THREADS", "OPENBLAS_NUM_THREADS", "MKL_NUM_THREADS", "NUMBA_NUM_THREADS")
 
+INTERRUPTED: list[bool] = []  # in a process of the pool that Ctrl-C has reached
+
 
 @dataclass(frozen=True, kw_only=True)
 class Arm:
@@ -111,7 +113,7 @@ def side_by_side(
     spawn = get_context("spawn")
     pool = ProcessPoolExecutor(jobs, mp_context=spawn, initializer=end_with_parent)
     with one_thread(), pool:
-        waiting = {pool.submit(*call): cell for cell, call in work.items()}
+        waiting = {pool.submit(unless_interrupted, *call): cell for cell, call in work.items()}
         pending, seconds = set(waiting), None if on_wait is None else every
         try:
             while pending:
@@ -124,6 +126,17 @@ def side_by_side(
         except BaseException:  # what has not begun need not
             pool.shutdown(wait=False, cancel_futures=True)
             raise
+
+
+def unless_interrupted(function: Callable[..., Any], *arguments: Any) -> Any:
+    """Call it, in a process of the pool; after Ctrl-C nothing that was queued there begins."""
+    if INTERRUPTED:
+        raise KeyboardInterrupt
+    try:
+        return function(*arguments)
+    except KeyboardInterrupt:
+        INTERRUPTED.append(True)
+        raise
 
 
 def end_with_parent() -> None:

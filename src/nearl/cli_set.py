@@ -6,8 +6,9 @@ from typing import Any
 
 import yaml
 
-OPTIONS = {"n_timesteps": "--steps", "env": "--env", "preset": "--preset", "seed": "--seed"}
-OPTIONS |= {"device": "--device"}
+OPTIONS = {"n_timesteps": "--steps"} | {
+    name: f"--{name}" for name in ("env", "preset", "seed", "device")
+}  # what has an option of its own
 
 
 def parse(pairs: list[str]) -> dict[str, Any]:

@@ -15,6 +15,7 @@ from numpy.typing import NDArray
 
 from nearl.envs.base import ALL, BatchedEnv, Bools, Floats, Members, StepResult
 from nearl.envs.lean import lean
+from nearl.envs.touching import with_named_pairs
 
 
 class MujocoBatch(BatchedEnv):
@@ -119,9 +120,9 @@ def processors() -> int:
 
 @cache
 def _compiled(path: str) -> Any:
-    """The model in a file, read once: simulations share it and MuJoCo warns only once."""
+    """The model in a file, read once: simulations share it."""
     mujoco = _import_mujoco()
-    return lean(mujoco, mujoco.MjModel.from_xml_path(path))
+    return lean(mujoco, with_named_pairs(mujoco, path))
 
 
 def _import_mujoco() -> Any:

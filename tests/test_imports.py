@@ -30,7 +30,16 @@ LAYERS = [  # a module imports only from its own layer or an earlier one
         "ucrl",
     },
     {"experience", "lipschitz", "certified", "recent", "thinned"},
-    {"critic", "graph", "policy_keys", "soft_config", "soft_update", "theory", "versioned"}
+    {
+        "critic",
+        "graph",
+        "policy_keys",
+        "soft_checks",
+        "soft_config",
+        "soft_update",
+        "theory",
+        "versioned",
+    }
     | {"graph_keys", "partners", "residual_graph", "residual_skill", "soft_parts"},
     {"presets", "envs", "siamese", "data"},
     {"agents", "baselines"},

@@ -509,7 +509,12 @@ def test_settings_of_the_residual_form_are_not_given_in_vain():
     for given, more in (({"gate": 0.5}, {}), ({"weight": 0.1}, {"gate": 0.5})):
         with pytest.raises(ValueError, match="gate = 0.5 would change nothing: .*form='residual'"):
             nearl.accelerate(model, given, **more)
-    for given in ({"gate": 0.5, "weight": 0}, {"gate": 0.95}, SoftNNConfig(gate=0.5)):
+    with pytest.raises(ValueError, match="sweeps = 3 would change nothing"):
+        NNTD3("MlpPolicy", "Pendulum-v1", nn={"sweeps": 3})
+    with pytest.raises(ValueError, match="gate = 0.5 would change nothing"):
+        nearl.preset("nntd3", "Hopper-v5", "paper", gate=0.5)
+    changed = nearl.preset("nntd3", "Hopper-v5", form="td")["nn"]
+    for given in ({"gate": 0.5, "weight": 0}, {"gate": 0.95}, SoftNNConfig(gate=0.5), changed):
         nearl.plain(nearl.accelerate(model, given))
     assert nearl.accelerate(model, {"form": "residual"}, gate=0.5).nn.gate == 0.5
 

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import math
 from collections.abc import Mapping
 from dataclasses import dataclass, fields, replace
 from typing import Any, Literal
@@ -10,9 +9,7 @@ from typing import Any, Literal
 import numpy as np
 
 from nearl.metrics import Metric
-from nearl.residual import CENTERS
-
-METRICS = ("standardized", "raw", "whitened", "critic")
+from nearl.soft_checks import check, check_idle
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -96,132 +93,7 @@ class SoftNNConfig:
                 object.__setattr__(self, name, value.item())
         if self.per_episode is not None:
             object.__setattr__(self, "per_episode", tuple(self.per_episode))
-        for name, low, high in (
-            ("weight", 0.0, 1.0),
-            ("decay", 0.0, 1.0),
-            ("threshold", 0.0, 1.0),
-            ("policy_noise", 0.0, math.inf),
-            ("negative_scale", 0.0, math.inf),
-            ("reward_scale", 0.0, math.inf),
-            ("saturation", 0.0, math.inf),
-            ("gate", 0.0, 1.0),
-            ("mix", 0.0, 1.0),
-            ("residual_bonus", -math.inf, math.inf),
-        ):
-            self._within(name, low, high)
-        for name in ("error_clip", "critic_weight", "actor_weight", "grad_clip", "tau_nn"):
-            if getattr(self, name) is not None:
-                self._within(name, 0.0, 1.0 if name == "tau_nn" else math.inf)
-        for name in ("error_clip", "grad_clip", "actor_std", "reward_scale"):
-            if getattr(self, name) is not None and not getattr(self, name) > 0:
-                raise ValueError(f"{name} must be above 0, got {getattr(self, name)}")
-        number = isinstance(self.lipschitz, int | float) and 0.0 <= self.lipschitz < math.inf
-        if not (self.lipschitz == "auto" or number):
-            raise ValueError(
-                f"lipschitz must be 'auto' or a number of at least 0, got {self.lipschitz!r}"
-            )
-        if self.cutoff is not None and self.cutoff < 0:
-            raise ValueError(f"cutoff must be at least 0 (or None), got {self.cutoff}")
-        self._check_residual()
-        choices: dict[str, tuple[str, ...]] = {
-            "form": ("td", "residual"),
-            "anchor": ("stored", "live"),
-            "residual_center": tuple(CENTERS),
-            "unit": ("episode", "step"),
-            "refresh": ("step", "batch"),
-            "policy": ("target", "online"),
-            "keep": ("all", "positive"),
-            "log_prob": ("sum", "mean"),
-        }
-        for name, accepted in choices.items():
-            if getattr(self, name) not in accepted:
-                raise ValueError(
-                    f"{name} must be one of {', '.join(accepted)}; got {getattr(self, name)!r}"
-                )
-        self._check_metric()
-        self._check_mix()
-        if self.per_episode is not None and (
-            len(self.per_episode) != 2 or min(self.per_episode) < 1
-        ):
-            raise ValueError(f"per_episode is (batches, transitions), got {self.per_episode}")
-        if self.per_episode is not None and self.saturation > 0:
-            raise ValueError(
-                f"saturation={self.saturation:g} does not go with the authors' order of work, "
-                f"got per_episode={self.per_episode}: leave one of them out"
-            )
-
-    def _check_metric(self) -> None:
-        if isinstance(self.metric, str) and self.metric not in METRICS:
-            known = ", ".join(map(repr, METRICS))
-            raise ValueError(f"metric must be {known} or a Metric, got {self.metric!r}")
-        if self.metric == "critic" and (self.form != "residual" or self.uses_errors):
-            raise ValueError(
-                f"metric='critic' measures in the residual graph alone, got form={self.form!r}, "
-                f"critic_weight={self.critic_weight}, actor_weight={self.actor_weight}: set "
-                "form='residual' without nearest-neighbor errors, or another metric"
-            )
-
-    def _check_residual(self) -> None:
-        if not (isinstance(self.gate_width, int | float) and self.gate_width > 0):
-            raise ValueError(
-                f"gate_width must be above 0 (infinite: trust at any distance), got "
-                f"{self.gate_width!r}"
-            )
-        if self.gate_background is not None:
-            self._within("gate_background", 0.0, math.inf)
-        for name in ("horizon", "sweeps", "residual_neighbors", "refresh_every", "mix_neighbors"):
-            self._count(name)
-        for name in ("gate_until", "refresh_nodes", "graph_size", "graph_sample"):
-            if getattr(self, name) is not None:
-                self._count(name)
-        if self.self_check not in (True, False, "ahead"):
-            raise ValueError(f"self_check must be true, false or 'ahead', got {self.self_check!r}")
-        if self.graph_size is not None and self.graph_size < self.residual_neighbors:
-            raise ValueError(
-                f"a graph of {self.graph_size} transitions cannot give {self.residual_neighbors} "
-                "neighbors: raise graph_size or lower residual_neighbors"
-            )
-        least = 2 * (self.residual_neighbors + 2)  # half a sample, at least, can be found
-        if self.graph_sample is not None and self.graph_sample < least:
-            raise ValueError(
-                f"a sample of {self.graph_sample} transitions is too small for neighbors of "
-                f"others: graph_sample must be at least {least}"
-            )
-        if self.form == "residual" and self.per_episode is not None:
-            raise ValueError(
-                f"per_episode={self.per_episode} is the authors' order of work for form='td': "
-                "leave it out of form='residual'"
-            )
-
-    def _check_mix(self) -> None:
-        if self.mix == 0:
-            return
-        if self.form != "residual" or self.uses_errors:
-            raise ValueError(
-                f"mix={self.mix:g} goes with the residual form alone, got form={self.form!r}, "
-                f"critic_weight={self.critic_weight}, actor_weight={self.actor_weight}: set "
-                "form='residual' without nearest-neighbor errors, or mix=0"
-            )
-        if self.graph_size is not None and self.graph_size <= self.mix_neighbors:
-            raise ValueError(
-                f"a graph of {self.graph_size} transitions cannot give each of them "
-                f"{self.mix_neighbors} others: raise graph_size or lower mix_neighbors"
-            )
-        if self.graph_sample is not None:
-            raise ValueError(
-                f"graph_sample={self.graph_sample} is the residual graph's, and mix={self.mix:g} "
-                "finds others among all: leave one of them out"
-            )
-
-    def _count(self, name: str) -> None:
-        value = getattr(self, name)
-        if isinstance(value, bool) or not isinstance(value, int) or value < 1:
-            raise ValueError(f"{name} must be a whole number of at least 1, got {value!r}")
-
-    def _within(self, name: str, low: float, high: float) -> None:
-        value = getattr(self, name)
-        if not (isinstance(value, int | float) and math.isfinite(value) and low <= value <= high):
-            raise ValueError(f"{name} must be a number in [{low:g}, {high:g}], got {value!r}")
+        check(self)
 
     @property
     def uses_errors(self) -> bool:
@@ -250,7 +122,10 @@ class SoftNNConfig:
 
     @classmethod
     def of(cls, given: SoftNNConfig | Mapping[str, Any] | None, **changes: Any) -> SoftNNConfig:
-        """Settings from an object, from names and values (as YAML has them), or the defaults."""
+        """Settings from an object, from names and values (as YAML has them), or the defaults.
+
+        Names whose value would change nothing are refused.
+        """
         values = {} if given is None or isinstance(given, SoftNNConfig) else dict(given)
         known = {field.name for field in fields(cls)}
         unknown = [name for name in (values | changes) if name not in known]
@@ -260,7 +135,9 @@ class SoftNNConfig:
                 f"accepted: {', '.join(sorted(known))}"
             )
         base = given if isinstance(given, SoftNNConfig) else cls(**values)
-        return replace(base, **changes)
+        config = replace(base, **changes)
+        check_idle(config, [*values, *changes], usual=cls())
+        return config
 
 
 class WeightSchedule:

@@ -22,11 +22,6 @@ KNOWN: dict[type[OffPolicyAlgorithm], type[SoftUpdate]] = {TD3: NNTD3, DDPG: NND
 OF_ERRORS = {"weight", "lipschitz", "horizon", "neighbors", "branch", "refresh", "policy"} | {
     "policy_noise", "negative_scale", "error_clip", "keep", "actor_std", "log_prob", "grad_clip",
 }  # settings of these alone  # fmt: skip
-OF_RESIDUALS = {
-    "gate", "gate_width", "gate_background", "gate_until", "sweeps", "residual_neighbors",
-    "residual_bonus", "residual_zero", "anchor", "refresh_every", "refresh_nodes", "graph_size",
-    "graph_sample", "residual_center", "self_check", "mix_neighbors",
-}  # settings of the residual form alone  # fmt: skip
 OWN = ("nn", "nn_schedule", "soft")  # attributes that the module adds to an agent
 
 
@@ -88,7 +83,6 @@ def accelerate(
     if nn is None or isinstance(nn, str):
         nn = default_module(kind)
     config = SoftNNConfig.of(nn, **settings)
-    _refuse_idle(config, (dict(nn) if isinstance(nn, Mapping) else {}) | settings)
     idle = [name for name in settings if name in OF_ERRORS and not config.uses_errors]
     if idle and config.weight > 0:
         raise ValueError(
@@ -104,17 +98,6 @@ def accelerate(
     agent._attach()
     agent.nn_schedule = agent.soft.schedule = WeightSchedule(config)  # whatever was saved or loaded
     return agent
-
-
-def _refuse_idle(config: SoftNNConfig, given: Mapping[str, Any]) -> None:
-    """Refuse settings of the residual form that were given where it is not in use."""
-    default = SoftNNConfig()
-    changed = [n for n in given if n in OF_RESIDUALS and given[n] != getattr(default, n)]
-    if changed and config.form == "td" and config.weight > 0:
-        raise ValueError(
-            f"{changed[0]} = {given[changed[0]]!r} would change nothing: it is of the residual "
-            "form; set form='residual', or leave it out"
-        )
 
 
 def plain(model: SoftUpdate) -> OffPolicyAlgorithm:

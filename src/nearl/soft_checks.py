@@ -1,0 +1,169 @@
+"""Which settings of the soft nearest-neighbor update are refused, and what is said of them."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Collection
+from typing import TYPE_CHECKING
+
+from nearl.residual import CENTERS
+
+if TYPE_CHECKING:
+    from nearl.soft_config import SoftNNConfig
+
+METRICS = ("standardized", "raw", "whitened", "critic")
+OF_RESIDUALS = {
+    "gate", "gate_width", "gate_background", "gate_until", "sweeps", "residual_neighbors",
+    "residual_bonus", "residual_zero", "anchor", "refresh_every", "refresh_nodes", "graph_size",
+    "graph_sample", "residual_center", "self_check", "mix_neighbors",
+}  # settings of the residual form alone  # fmt: skip
+
+
+def check(config: SoftNNConfig) -> None:
+    """Raise for a value that no module could have, or for two that do not go together."""
+    for name, low, high in (
+        ("weight", 0.0, 1.0),
+        ("decay", 0.0, 1.0),
+        ("threshold", 0.0, 1.0),
+        ("policy_noise", 0.0, math.inf),
+        ("negative_scale", 0.0, math.inf),
+        ("reward_scale", 0.0, math.inf),
+        ("saturation", 0.0, math.inf),
+        ("gate", 0.0, 1.0),
+        ("mix", 0.0, 1.0),
+        ("residual_bonus", -math.inf, math.inf),
+    ):
+        _within(config, name, low, high)
+    for name in ("error_clip", "critic_weight", "actor_weight", "grad_clip", "tau_nn"):
+        if getattr(config, name) is not None:
+            _within(config, name, 0.0, 1.0 if name == "tau_nn" else math.inf)
+    for name in ("error_clip", "grad_clip", "actor_std", "reward_scale"):
+        if getattr(config, name) is not None and not getattr(config, name) > 0:
+            raise ValueError(f"{name} must be above 0, got {getattr(config, name)}")
+    number = isinstance(config.lipschitz, int | float) and 0.0 <= config.lipschitz < math.inf
+    if not (config.lipschitz == "auto" or number):
+        raise ValueError(
+            f"lipschitz must be 'auto' or a number of at least 0, got {config.lipschitz!r}"
+        )
+    if config.cutoff is not None and config.cutoff < 0:
+        raise ValueError(f"cutoff must be at least 0 (or None), got {config.cutoff}")
+    _check_residual(config)
+    choices: dict[str, tuple[str, ...]] = {
+        "form": ("td", "residual"),
+        "anchor": ("stored", "live"),
+        "residual_center": tuple(CENTERS),
+        "unit": ("episode", "step"),
+        "refresh": ("step", "batch"),
+        "policy": ("target", "online"),
+        "keep": ("all", "positive"),
+        "log_prob": ("sum", "mean"),
+    }
+    for name, accepted in choices.items():
+        if getattr(config, name) not in accepted:
+            raise ValueError(
+                f"{name} must be one of {', '.join(accepted)}; got {getattr(config, name)!r}"
+            )
+    _check_metric(config)
+    _check_mix(config)
+    if config.per_episode is not None and (
+        len(config.per_episode) != 2 or min(config.per_episode) < 1
+    ):
+        raise ValueError(f"per_episode is (batches, transitions), got {config.per_episode}")
+    if config.per_episode is not None and config.saturation > 0:
+        raise ValueError(
+            f"saturation={config.saturation:g} does not go with the authors' order of work, "
+            f"got per_episode={config.per_episode}: leave one of them out"
+        )
+
+
+def check_idle(config: SoftNNConfig, given: Collection[str], *, usual: SoftNNConfig) -> None:
+    """Raise for a setting of the residual form among those given, if it would change nothing.
+
+    Whoever gives the form as well knows it: presets whose form was changed keep what they had.
+    """
+    if config.form == "residual" or config.weight == 0 or "form" in given:
+        return
+    for name in given:
+        if name in OF_RESIDUALS and (value := getattr(config, name)) != getattr(usual, name):
+            raise ValueError(
+                f"{name} = {value!r} would change nothing: it is of the residual form; set "
+                "form='residual', or leave it out"
+            )
+
+
+def _check_metric(config: SoftNNConfig) -> None:
+    if isinstance(config.metric, str) and config.metric not in METRICS:
+        known = ", ".join(map(repr, METRICS))
+        raise ValueError(f"metric must be {known} or a Metric, got {config.metric!r}")
+    if config.metric == "critic" and (config.form != "residual" or config.uses_errors):
+        raise ValueError(
+            f"metric='critic' measures in the residual graph alone, got form={config.form!r}, "
+            f"critic_weight={config.critic_weight}, actor_weight={config.actor_weight}: set "
+            "form='residual' without nearest-neighbor errors, or another metric"
+        )
+
+
+def _check_residual(config: SoftNNConfig) -> None:
+    if not (isinstance(config.gate_width, int | float) and config.gate_width > 0):
+        raise ValueError(
+            f"gate_width must be above 0 (infinite: trust at any distance), got "
+            f"{config.gate_width!r}"
+        )
+    if config.gate_background is not None:
+        _within(config, "gate_background", 0.0, math.inf)
+    for name in ("horizon", "sweeps", "residual_neighbors", "refresh_every", "mix_neighbors"):
+        _count(config, name)
+    for name in ("gate_until", "refresh_nodes", "graph_size", "graph_sample"):
+        if getattr(config, name) is not None:
+            _count(config, name)
+    if config.self_check not in (True, False, "ahead"):
+        raise ValueError(f"self_check must be true, false or 'ahead', got {config.self_check!r}")
+    if config.graph_size is not None and config.graph_size < config.residual_neighbors:
+        raise ValueError(
+            f"a graph of {config.graph_size} transitions cannot give {config.residual_neighbors} "
+            "neighbors: raise graph_size or lower residual_neighbors"
+        )
+    least = 2 * (config.residual_neighbors + 2)  # half a sample, at least, can be found
+    if config.graph_sample is not None and config.graph_sample < least:
+        raise ValueError(
+            f"a sample of {config.graph_sample} transitions is too small for neighbors of "
+            f"others: graph_sample must be at least {least}"
+        )
+    if config.form == "residual" and config.per_episode is not None:
+        raise ValueError(
+            f"per_episode={config.per_episode} is the authors' order of work for form='td': "
+            "leave it out of form='residual'"
+        )
+
+
+def _check_mix(config: SoftNNConfig) -> None:
+    if config.mix == 0:
+        return
+    if config.form != "residual" or config.uses_errors:
+        raise ValueError(
+            f"mix={config.mix:g} goes with the residual form alone, got form={config.form!r}, "
+            f"critic_weight={config.critic_weight}, actor_weight={config.actor_weight}: set "
+            "form='residual' without nearest-neighbor errors, or mix=0"
+        )
+    if config.graph_size is not None and config.graph_size <= config.mix_neighbors:
+        raise ValueError(
+            f"a graph of {config.graph_size} transitions cannot give each of them "
+            f"{config.mix_neighbors} others: raise graph_size or lower mix_neighbors"
+        )
+    if config.graph_sample is not None:
+        raise ValueError(
+            f"graph_sample={config.graph_sample} is the residual graph's, and mix={config.mix:g} "
+            "finds others among all: leave one of them out"
+        )
+
+
+def _count(config: SoftNNConfig, name: str) -> None:
+    value = getattr(config, name)
+    if isinstance(value, bool) or not isinstance(value, int) or value < 1:
+        raise ValueError(f"{name} must be a whole number of at least 1, got {value!r}")
+
+
+def _within(config: SoftNNConfig, name: str, low: float, high: float) -> None:
+    value = getattr(config, name)
+    if not (isinstance(value, int | float) and math.isfinite(value) and low <= value <= high):
+        raise ValueError(f"{name} must be a number in [{low:g}, {high:g}], got {value!r}")

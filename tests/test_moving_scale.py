@@ -1,8 +1,9 @@
-"""Agents that keep what they see refuse a VecNormalize that learns, and take one that stands."""
+"""Agents that keep what they see refuse a scale that moves, and take one that stands."""
 
 import gymnasium as gym
 import numpy as np
 import pytest
+from gymnasium.wrappers import NormalizeObservation, NormalizeReward
 from stable_baselines3.common.vec_env import DummyVecEnv, VecFrameStack, VecNormalize
 
 from nearl import NNAC, UCRLFA
@@ -53,3 +54,14 @@ def test_a_saved_agent_acts_in_it_and_refuses_to_learn(tmp_path):
     assert model.predict(model.get_env().reset())[0].shape == (1,)
     with pytest.raises(ValueError, match="standardize=True"):
         model.learn(10)
+
+
+@pytest.mark.parametrize("wrapper", [NormalizeObservation, NormalizeReward])
+@pytest.mark.parametrize("kind", [NNAC, NEC, UCRLFA])
+def test_gymnasiums_own_wrappers_are_noticed_too(kind, wrapper):
+    env = wrapper(gym.make("CartPole-v1"))
+    words = f"a {wrapper.__name__} that still learns.*{kind.__name__}.*set_wrapper_attr"
+    with pytest.raises(ValueError, match=words):
+        make(kind, env)
+    env.set_wrapper_attr("update_running_mean", False)
+    assert make(kind, env).learn(60).num_timesteps == 60

@@ -1,7 +1,8 @@
-"""Refuses a VecNormalize that still learns, for agents that keep what they see as they saw it."""
+"""Refuses scales that still move, for agents that keep what they see as they saw it."""
 
 from __future__ import annotations
 
+from gymnasium.wrappers import NormalizeObservation, NormalizeReward
 from stable_baselines3.common.vec_env import VecEnv, VecEnvWrapper, VecNormalize
 
 
@@ -12,10 +13,20 @@ def check_scale(env: VecEnv | None, agent: str, hint: str = "") -> None:
         if isinstance(layer, VecNormalize) and layer.training:
             scaled = [name for name in ("norm_obs", "norm_reward") if getattr(layer, name)]
             if scaled:
-                raise ValueError(
-                    f"a VecNormalize that still learns (training=True, {' and '.join(scaled)}) is "
-                    f"not supported: {agent} keeps what it sees, and one state would lie at "
-                    f"several places of its memory. {hint}Leave VecNormalize out, or stop it "
-                    "where it is: vec_env.training = False"
-                )
+                what = f"a VecNormalize that still learns (training=True, {' and '.join(scaled)})"
+                _refuse(what, agent, hint, "VecNormalize", "vec_env.training = False")
         layer = layer.venv
+    if env is None:
+        return
+    for kind in (NormalizeObservation, NormalizeReward):
+        if any(env.env_is_wrapped(kind)) and any(env.get_attr("update_running_mean")):
+            what = f"a {kind.__name__} that still learns (update_running_mean=True)"
+            stop = "env.set_wrapper_attr('update_running_mean', False)"
+            _refuse(what, agent, hint, kind.__name__, stop)
+
+
+def _refuse(what: str, agent: str, hint: str, name: str, stop: str) -> None:
+    raise ValueError(
+        f"{what} is not supported: {agent} keeps what it sees, and one state would lie at several "
+        f"places of its memory. {hint}Leave {name} out, or stop it where it is: {stop}"
+    )

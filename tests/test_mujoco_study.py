@@ -345,6 +345,28 @@ def test_results_of_other_settings_are_refused(tmp_path, cell):
         population_runs.run(tmp_path / "runs", [other], results=tmp_path, **OPTIONS)
 
 
+def test_an_arm_keeps_its_settings_though_others_are_missing(tmp_path, cell):
+    pair = cell.only(["td3", "nntd3"])
+    assert population_runs.run(tmp_path / "runs", [pair], results=tmp_path, **OPTIONS)
+    other = replace(cell, changes=(*cell.changes, ("gamma", 0.9)))
+    with pytest.raises(ValueError, match="another arms: td3 gamma 0.99 .asked: 0.9."):
+        population_runs.run(tmp_path / "runs", [other], results=tmp_path, **OPTIONS)
+
+
+def test_a_finished_run_is_taken_over_with_its_own_settings_and_seeds_alone(tmp_path, cell):
+    pair, out = cell.only(["td3", "ddpg"]), tmp_path / "runs"
+    assert population_runs.run(out, [pair], results=tmp_path / "first", **OPTIONS)
+    turned = replace(pair, seeds=(1, 0))
+    assert turned.columns == pair.columns
+    assert population_runs.run(out, [turned], results=tmp_path / "turned", **OPTIONS)
+    name = f"{cell.file}.csv"
+    assert (tmp_path / "turned" / name).read_bytes() == (tmp_path / "first" / name).read_bytes()
+    other = replace(pair, changes=(*pair.changes, ("gamma", 0.9)))
+    with pytest.raises(ValueError, match="holds a population with gamma 0.99 of member 0"):
+        population_runs.run(out, [other], results=tmp_path / "other", **OPTIONS)
+    assert not (tmp_path / "other" / name).exists()
+
+
 def test_the_command_says_what_is_done_and_refuses_what_it_cannot(tmp_path, monkeypatch, capsys):
     def command(*more):
         folders = ["--out", str(tmp_path / "runs"), "--results", str(tmp_path / "results")]

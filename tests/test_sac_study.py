@@ -198,6 +198,30 @@ def test_results_are_what_the_runs_evaluated_and_are_not_trained_again(tmp_path,
         sac.run(out, cells, results=results, jobs=0)
 
 
+def test_runs_of_other_settings_are_not_taken_for_these(tmp_path, one_by_one):
+    cells, out = tiny(arm=0), tmp_path / "runs"
+    assert sac.run(out, cells, results=tmp_path / "first", jobs=1)
+    other = [replace(cells[0], changes=(*cells[0].changes, ("gamma", 0.5)))]
+    with pytest.raises(ValueError, match=r"holds a run with settings .*'gamma': 0.5"):
+        sac.run(out, other, results=tmp_path / "second", jobs=1)
+    file = Run(cells[0].folder(out)).settings_file
+    given = json.loads(file.read_text())
+    given["values"]["gamma"] = 0.7  # as if the preset had had that
+    file.write_text(json.dumps(given))
+    with pytest.raises(ValueError, match=r"gamma 0.99 \(before: 0.7\).*use another folder"):
+        sac.run(out, cells, results=tmp_path / "second", jobs=1)
+    for minutes in (-1.0, float("nan")):
+        with pytest.raises(ValueError, match=f"minutes must be at least 0, got {minutes}"):
+            sac.run(out, cells, results=tmp_path / "second", jobs=1, minutes=minutes)
+    assert not (tmp_path / "second").exists()
+
+
+@pytest.mark.parametrize("part", PARTS)
+def test_every_quick_cell_has_settings_that_its_arm_takes(part):
+    for cell in quick(make_cells(part, algos=ALGOS)):
+        assert cell.exact()["learning_starts"] == 200
+
+
 def test_settings_that_came_later_do_not_make_results_foreign(tmp_path, one_by_one):
     cells = tiny(arm=1)
     sac.write_settings(tmp_path, cells, made=False)

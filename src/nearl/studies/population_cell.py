@@ -28,6 +28,7 @@ class PopulationCell(ABC):
             )
         if not self.seeds:
             raise ValueError("a population of the study needs at least one seed")
+        object.__setattr__(self, "seeds", tuple(sorted(self.seeds)))  # its name does not tell
 
     @property
     @abstractmethod

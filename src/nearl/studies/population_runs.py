@@ -19,6 +19,7 @@ import torch
 
 from nearl.interrupts import noted_interrupts
 from nearl.population import Population
+from nearl.population.folder import PopulationSettings, check_settings
 from nearl.population.records import read_rows
 from nearl.population.table import clock
 from nearl.studies.population_cell import PopulationCell, member_name
@@ -64,9 +65,11 @@ def run(
         options["table"] = False  # there is one terminal
     end = None if minutes is None else time.monotonic() + 60 * minutes
     possible, begun = [], False
-    for cell in left_of(cells, results):  # all of them before anything is trained for long
+    lefts = left_of(cells, results)
+    for whole, cell in zip(cells, lefts, strict=True):  # all before anything is trained for long
         if (refusal := cell.refusal()) is None:
-            settings_with(cell, results)
+            if whole.refusal() is None:
+                settings_with(whole, results)
             possible.append(cell)
         else:
             on_cell(cell, f"left out: {refusal}")
@@ -213,9 +216,16 @@ def is_finished(cell: PopulationCell, out: Path, results: Path) -> bool:
     found = from_rows(read_rows(out / cell.name / "eval.csv"), cell.columns)
     if not all(found.reached(name) >= cell.last for name in cell.columns):
         return False
+    check_settings(out / cell.name, defining(cell))
     keep_settings(cell, results)
     keep(cell, found, results)
     return True
+
+
+def defining(cell: PopulationCell) -> PopulationSettings:
+    """What a population in a folder has to be if it is this cell's."""
+    rhythm = cell.steps, cell.eval_every, cell.eval_episodes
+    return PopulationSettings(cell.env_id, tuple(cell.members()), *rhythm)
 
 
 def status(

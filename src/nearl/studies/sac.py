@@ -11,7 +11,8 @@ import time
 from collections.abc import Callable, Sequence
 from pathlib import Path
 
-from nearl.runs import Run
+from nearl.algorithms import values_of
+from nearl.runs import Run, differences
 from nearl.studies import population_results
 from nearl.studies.cells import side_by_side, train_run
 from nearl.studies.population_cell import ranges
@@ -38,6 +39,9 @@ def run(
     """
     if jobs < 1:
         raise ValueError(f"jobs must be at least 1, got {jobs}")
+    if minutes is not None and not minutes >= 0:
+        raise ValueError(f"minutes must be at least 0, got {minutes}")
+    check_runs(out, cells)
     until = None if minutes is None else time.time() + 60.0 * minutes
     write_settings(results, cells, made=False)
     before = reached(out, cells, results)
@@ -68,6 +72,19 @@ def run(
     return all(
         step >= cell.last for cell, step in zip(cells, reached(out, cells, results), strict=True)
     )
+
+
+def check_runs(out: Path, cells: Sequence[Cell]) -> None:
+    """Refuse folders with runs of other settings, or of a preset that has changed since."""
+    for cell in cells:
+        settings, run = cell.settings(), Run(cell.folder(out))
+        run.evaluated(settings)  # refuses others
+        now = values_of(settings.algo, settings.preset, settings.env, settings.settings)
+        if different := differences(run.began() or {}, now):
+            raise ValueError(
+                f"'{run.folder}' was trained before preset {settings.preset!r} had "
+                f"{', '.join(different[:3])}: use another folder (--out)"
+            )
 
 
 def evaluations(out: Path, cells: Sequence[Cell], results: Path) -> dict[str, Evaluations]:

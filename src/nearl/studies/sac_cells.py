@@ -169,9 +169,11 @@ def quick(cells: Sequence[Cell]) -> tuple[Cell, ...]:
     """The same arms on the first task with tiny networks, two seeds and few steps."""
     seeds = sorted({cell.seed for cell in cells})[:2]
     small: dict[str, Any] = {"steps": 400, "eval_every": 200, "eval_episodes": 1}
-    changes = tuple((QUICK | {"learning_starts": 200, "refresh_every": 100}).items())
+    changes = QUICK | {"learning_starts": 200}
+    graphs = changes | {"refresh_every": 100}  # of the search alone
     return tuple(
-        replace(cell, changes=changes, checkpoint_every=100, **small)
+        replace(cell, changes=tuple(given.items()), checkpoint_every=100, **small)
         for cell in cells
+        for given in [graphs if cell.arm.preset == "residual" else changes]
         if cell.task == cells[0].task and cell.seed in seeds
     )

@@ -89,6 +89,39 @@ def test_seeds_that_got_nowhere_are_counted_whatever_the_unit(tmp_path, unit, ze
     assert "| 2 / 0 |" in text.splitlines()[2] and "got nowhere" in text
 
 
+def test_seeds_that_have_arrived_are_not_stuck_and_strangers_are_not_counted(tmp_path):
+    top, dip = [100.0] * 4, [100.0, 30.0, 100.0, 100.0]
+    arms = {"td3": [top] * 6, "nntd3": [top] * 6, "ddpg": [dip] * 6, "nnddpg": [top] * 6}
+    arms["nnddpg"] = [*arms["nnddpg"], [0.0] * 4]  # a seed that DDPG has not
+    folders = [
+        evaluated(tmp_path / f"{algo}-{seed}", algo, seed, row)
+        for algo, rows in arms.items()
+        for seed, row in enumerate(rows)
+    ]
+    compare(folders, tmp_path / "out")
+    found = json.loads((tmp_path / "out" / "summary.json").read_text())["ends"]
+    for algo in ("td3", "ddpg"):
+        own = found[f"nn{algo}"][f"over {algo}"]["tasks"]["Pendulum-v1"]
+        assert own["stuck"] == {f"nn{algo}": [], algo: []}
+
+
+def test_agents_evaluated_at_ends_of_episodes_are_compared(tmp_path):
+    """The first end after a multiple of 1,000 steps is another one for each of them."""
+    folders = []
+    for seed in range(6):
+        for algo, value in (("td3", 1.0), ("nntd3", 3.0)):
+            folder = evaluated(tmp_path / f"{algo}-{seed}", algo, seed, [value, value + 1])
+            late = [1000 + 7 * seed + len(algo), 2000 + 3 * seed]
+            rows = [f"{step},{value + i},0,10" for i, step in enumerate(late)]
+            text = "\n".join(["step,mean_return,std_return,episodes", *rows]) + "\n"
+            (folder / "eval.csv").write_text(text)
+            folders.append(folder)
+    compare(folders, tmp_path / "out")
+    found = json.loads((tmp_path / "out" / "summary.json").read_text())["ends"]
+    own = found["nntd3"]["over td3"]["tasks"]["Pendulum-v1"]
+    assert own["steps"] == 2000 and own["area"]["difference"]["value"] == 2.0
+
+
 def test_tasks_need_not_have_the_same_arms(pair, tmp_path):
     base, folders = pair
     other = [

@@ -5,8 +5,10 @@ import pytest
 from typer.testing import CliRunner
 
 from nearl.cli import app
+from nearl.studies.default_summary import chances
 from nearl.studies.population_results import Evaluations, write
 from nearl.studies.ratio_at import table
+from nearl.studies.ratios import chance_over
 
 
 def curves(levels, *, length=10, seeds=4):
@@ -89,3 +91,28 @@ def test_to_a_base_below_0_there_is_a_difference_and_a_probability(tmp_path):
     ahead = [10 * b - 4 * a for a in range(1, 7) for b in range(1, 7)]
     larger = (sum(x > 0 for x in ahead) + ahead.count(0) / 2) / 36
     assert of[2].startswith(f"{larger:.2f} [")
+
+
+def test_over_tasks_the_probability_is_the_mean_of_theirs_however_many_seeds_they_have():
+    rng = np.random.default_rng(0)
+    areas = {"a": (rng.normal(0.7, 1, 10), rng.normal(0, 1, 10)), "b": (np.ones(2), np.ones(2))}
+    found = chances(areas)
+    each = [found[task]["probability"] for task in areas]
+    assert found["all"]["probability"] == pytest.approx(np.mean(each)) and each[1] == 0.5
+    low, high = found["all"]["interval"]
+    own = found["a"]["interval"]  # the other task is 0.5 in every draw
+    assert [low, high] == pytest.approx([(bound + 0.5) / 2 for bound in own], abs=0.02)
+    even = chances({"a": areas["a"], "b": areas["a"]})
+    one = chance_over([areas["a"], areas["a"]])
+    assert one["probability"] == pytest.approx(even["all"]["probability"])
+    assert one["interval"] == pytest.approx(even["all"]["interval"], abs=0.02)
+
+
+def test_areas_over_other_evaluations_are_refused(results):
+    every, second = curves({"td3": 10.0}), curves({"nntd3": 10.0}, length=5)
+    write(results[0] / "Reacher-v4.csv", Evaluations(every.steps, every.returns))
+    write(results[1] / "Reacher-v4.csv", Evaluations(second.steps * 2, second.returns))
+    with pytest.raises(ValueError, match="10 times, first at 1,000, .* 5 times, first at 2,000"):
+        table(results[0], "td3", "nntd3", beside=results[1], tasks=["Reacher"])
+    with pytest.raises(ValueError, match="evaluated at step 0"):
+        table(results[0], "nntd3", "td3", at=0)

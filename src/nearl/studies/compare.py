@@ -49,7 +49,11 @@ def tasks_of(agents: Sequence[Trained]) -> dict[str, Evaluations]:
                 "with the same --eval-every"
             )
         names = list(found)
-        rows = [row | {"member": i} for i, one in enumerate(found.values()) for row in one.rows]
+        rows = [
+            row | {"member": i, "step": row["step"] // one.every * one.every}
+            for i, one in enumerate(found.values())
+            for row in one.rows
+        ]  # some agents are evaluated at the first end of an episode after a step
         tasks[env_id] = from_rows(rows, names)
     return tasks
 

@@ -19,7 +19,7 @@ from nearl.studies.mujoco_cells import TASKS
 from nearl.studies.mujoco_summary import MARKS, improved, measured, scores, until
 from nearl.studies.population_cell import member_name
 from nearl.studies.population_results import Evaluations, read
-from nearl.studies.ratios import Pair, both, difference, pooled
+from nearl.studies.ratios import Pair, both, chance_over, difference, pooled
 from nearl.studies.unseen_tasks import UNSEEN
 
 
@@ -135,8 +135,9 @@ def _compared(areas: Mapping[str, Pair], returns: Mapping[str, Pair]) -> dict[st
 
 
 def chances(areas: Mapping[str, Pair]) -> dict[str, dict[str, Any]]:
-    """Probabilities of improvement on every task, and on ``all`` of them."""
-    least = min(len(x) for x, _ in areas.values())  # as many seeds as every task has
-    x, y = (np.stack([pair[i][:least] for pair in areas.values()], 1) for i in (0, 1))
+    """Probabilities of improvement on every task, and on ``all`` of them: the tasks' mean."""
     columns = {task: (x[:, None], y[:, None]) for task, (x, y) in areas.items()}  # (seeds, 1)
+    if len({len(x) for x, _ in areas.values()}) > 1:
+        return improved(columns) | {"all": chance_over(list(areas.values()))}
+    x, y = (np.stack([pair[i] for pair in areas.values()], 1) for i in (0, 1))
     return improved(columns | {"all": (x, y)})

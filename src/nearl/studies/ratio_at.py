@@ -39,9 +39,14 @@ def table(
         if known and name not in known:
             raise ValueError(f"{folder} has the arms {', '.join(known)}; got {name!r}")
     names = _names(tasks, [name for name in ours if name in theirs], results)
-    step = at or min(
-        min(common_step(ours[name], arm), common_step(theirs[name], against)) for name in names
-    )
+    step = at
+    if step is None:
+        ends = [
+            (common_step(ours[name], arm), common_step(theirs[name], against)) for name in names
+        ]
+        step = min(map(min, ends))
+    for name in names:
+        _check_rhythm(name, ours[name], theirs[name], step)
     pairs = {
         kind: {name: _pair(ours[name], arm, theirs[name], against, step, of) for name in names}
         for kind, of in KINDS.items()
@@ -77,6 +82,17 @@ def _names(tasks: Sequence[str], known: Sequence[str], results: Path) -> list[st
             raise ValueError(f"{results} has {', '.join(known)}; got the task {task!r}")
         found += fits
     return list(dict.fromkeys(found)) or list(known)
+
+
+def _check_rhythm(task: str, ours: Evaluations, theirs: Evaluations, step: int) -> None:
+    """Refuse areas that are means over other evaluations."""
+    mine, other = ([at for at in of.steps if at <= step] for of in (ours, theirs))
+    if mine and other and list(mine) != list(other):
+        said = [f"{len(at)} times, first at {at[0]:,}" for at in (mine, other)]
+        raise ValueError(
+            f"{task} was evaluated {said[0]}, and beside it {said[1]}, up to step {step:,}: areas "
+            "over different evaluations do not compare"
+        )
 
 
 def _pair(

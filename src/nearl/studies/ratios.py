@@ -89,3 +89,32 @@ def difference(pair: Pair, *, unit: float = 1.0) -> dict[str, Any]:
         "interval": [float(low), float(high)],
         "verdict": verdict if len(pair[0]) >= LEAST else None,
     }
+
+
+def chance_over(pairs: Sequence[Pair]) -> dict[str, Any]:
+    """The mean over tasks of the probability that a seed of the arm has the larger score.
+
+    Every task has its own seeds, of which arm and base draw anew each for itself, as rliable has
+    it for tasks with equally many.
+    """
+    draws = [_chance(*_apart(pair, task)) for task, pair in enumerate(pairs)]
+    low, high = np.percentile(np.mean(draws, axis=0), [2.5, 97.5])
+    return {
+        "probability": float(np.mean([_chance(x, y) for x, y in pairs])),
+        "interval": [float(low), float(high)],
+        "seeds": min(len(x) for x, _ in pairs),
+    }
+
+
+def _apart(pair: Pair, task: int) -> Pair:
+    """Scores ``(draws, n)`` of seeds drawn anew, of either arm by itself."""
+    rng = np.random.default_rng(task)
+    x, y = (scores[rng.integers(len(scores), size=(DRAWS, len(scores)))] for scores in pair)
+    return x, y
+
+
+def _chance(x: Floats, y: Floats) -> Floats:
+    """How often one of ``x (..., n)`` is above one of ``y``; a tie counts half."""
+    above, below = x[..., :, None], y[..., None, :]
+    found: Floats = ((above > below) + 0.5 * (above == below)).mean((-2, -1))
+    return found

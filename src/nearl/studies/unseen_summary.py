@@ -84,13 +84,20 @@ def curve_range(found: Evaluations, arm: str, last: int) -> float:
 
 
 def stuck(found: Evaluations, arm: str, base: str, last: int) -> list[int]:
-    """Seeds that got nowhere, which an IQM may not show: in the second half of the run none of
-    their evaluations is a tenth of the base's range above the base's first ones.
+    """Seeds that got nowhere, which an IQM may not show, of those that arm and base both have.
+
+    In the second half of the run none of their evaluations is a tenth of the base's range above
+    the base's first ones, nor within a tenth of the base's best.
     """
-    first = [row[0] for row in until(found, base, last).values()]
-    floor = iqm(np.array(first)) + curve_range(found, base, last) / 10
-    rows = until(found, arm, last)
-    return [seed for seed, row in rows.items() if row[len(row) // 2 :].max() <= floor]
+    rows, others = until(found, arm, last), until(found, base, last)
+    curve = trim_mean(np.array(list(others.values())), 0.25, axis=0)  # (T,)
+    tenth = (curve.max() - curve.min()) / 10
+    floor = min(curve[0] + tenth, curve.max() - tenth)
+    return [
+        seed
+        for seed, row in rows.items()
+        if seed in others and tenth > 0 and row[len(row) // 2 :].max() <= floor
+    ]
 
 
 def table(summary: Mapping[str, Any]) -> str:
@@ -116,6 +123,6 @@ def table(summary: Mapping[str, Any]) -> str:
         "does not reach 0. Even does not prove that there is no harm: one as large as the "
         "interval's lower end is possible. Stuck are seeds of the arm / of the base that got "
         "nowhere, which an IQM may not show: in the second half of the run no evaluation is a "
-        "tenth of the range above the base's first ones."
+        "tenth of the range above the base's first ones, or within a tenth of its best."
     )
     return "\n".join([*aligned(lines), "", notes]) + "\n"

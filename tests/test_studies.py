@@ -5,10 +5,12 @@ from dataclasses import replace
 
 import numpy as np
 import pytest
+from typer.testing import CliRunner
 
+from nearl.cli import app
 from nearl.cli_study import parse_seeds
 from nearl.runs import Run
-from nearl.studies import cells, nnac, pendulum
+from nearl.studies import cartpole, cells, nnac, pendulum, regret
 from nearl.studies.intervals import interval
 
 
@@ -72,7 +74,7 @@ def test_runs_that_went_further_are_read_to_the_arms_steps(tmp_path):
 
 
 def test_a_small_pendulum_study_writes_its_results(tmp_path, monkeypatch):
-    def in_this_process(out, arms, *, jobs, on_cell):
+    def in_this_process(out, arms, *, jobs, results, on_cell):
         for arm in arms:
             for seed in arm.seeds:
                 cells.run_cell(arm, seed, cells.cell_folder(out, arm, seed))
@@ -110,3 +112,30 @@ def test_after_ctrl_c_nothing_that_was_queued_begins(monkeypatch):
         with pytest.raises(KeyboardInterrupt):
             cells.unless_interrupted(interrupted)
     assert begun == [1]
+
+
+def test_results_of_more_seeds_are_not_written_over(tmp_path):
+    arm = replace(pendulum.make_arms()[0], seeds=(0, 2))
+    path = tmp_path / f"{arm.name}.csv"
+    path.write_text("step,seed_0,seed_1,seed_2\n250,1,2,3\n")
+    with pytest.raises(ValueError, match="has seed_1 too, which would be lost"):
+        cells.run_cells(tmp_path / "runs", (arm,), jobs=1, results=tmp_path)
+    assert not (tmp_path / "runs").exists()
+    cells.check_kept(path, replace(arm, seeds=(0, 1, 2, 3)))
+    cells.check_kept(tmp_path / "new.csv", arm)
+
+
+def test_quick_studies_are_of_what_was_chosen(monkeypatch):
+    asked = []
+    for study in (cartpole, regret):
+        monkeypatch.setattr(study, "run", lambda out, **given: asked.append(given) or {"cells": {}})
+    run = CliRunner().invoke
+    assert run(app, ["study", "regret", "--quick", "--seeds", "7"]).exit_code == 0
+    assert {cell.seeds for cell in asked[0]["cells"]} <= {(7,), (17,)}
+    monkeypatch.setattr(cartpole, "run", lambda out, **given: asked.append(given) or {})
+    given = ["study", "cartpole", "--quick", "--only", "pixels-ppo", "--seeds", "3"]
+    assert run(app, given).exit_code == 0
+    assert [(arm.name, arm.seeds) for arm in asked[-1]["arms"]] == [("pixels-ppo", (3,))]
+    assert run(app, ["study", "cartpole", "--quick"]).exit_code == 0
+    assert {arm.name for arm in asked[-1]["arms"]} == set(cartpole.QUICK)
+    assert "nonsense" in str(run(app, [*given[:4], "nonsense"]).exception)

@@ -43,6 +43,13 @@ def test_who_is_asked_for_twice_is_there_once():
     assert [m.seed for m in given if m.algo == "td3"] == [0, 1] and len(given) == 6
 
 
+def test_settings_of_a_module_that_nobody_has_are_refused():
+    with pytest.raises(ValueError, match="weight is of the nearest-neighbor module, which td3 has"):
+        sweep("Pendulum-v1", algos=["td3"], seeds=(0,), settings={"weight": [0.9]})
+    with pytest.raises(ValueError, match="td3, ddpg have not: train nntd3 too, or leave it out"):
+        sweep("Pendulum-v1", algos=["td3", "ddpg"], seeds=(0,), settings={"gate": ["nonsense"]})
+
+
 def test_values_are_read_as_yaml_and_numbers():
     assert parse_sweep(["lipschitz=1,3", "tau=1e-2", "metric=raw"]) == {
         "lipschitz": [1, 3],

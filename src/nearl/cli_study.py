@@ -142,7 +142,8 @@ def study_regret(
     from nearl.studies import regret
 
     small: dict[str, int] = {"episodes": 100, "steps": 2000} if quick else {}
-    chosen = regret.make_cells(seeds=parse_seeds("0-2" if quick else seeds), **small)
+    given = parse_seeds(seeds)
+    chosen = regret.make_cells(seeds=given[:3] if quick else given, **small)
     if quick:
         out, results = out / "quick", out / "quick" / "results"
     with cells(sum(len(cell.seeds) for cell in chosen)) as done:
@@ -182,7 +183,8 @@ def study_cartpole(
         if arm.name.startswith(only)
     )
     if quick:
-        arms, out, results = cartpole.quick(every), out / "quick", out / "quick" / "results"
+        arms = cartpole.quick([arm for arm in arms if only or arm.name in cartpole.QUICK])
+        out, results = out / "quick", out / "quick" / "results"
     arms = tuple(arm for arm in arms if arm.seeds)
     if not arms:
         names = ", ".join(arm.name for arm in every)

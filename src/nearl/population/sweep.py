@@ -23,6 +23,12 @@ def sweep(
     An algorithm without the module has no use for the module's settings: it is there once, as is
     a member that is asked for twice.
     """
+    idle = [name for name in settings or {} if name in MODULE]
+    if idle and algos and not any(algo.startswith("nn") for algo in algos):
+        raise ValueError(
+            f"{idle[0]} is of the nearest-neighbor module, which {', '.join(algos)} "
+            f"{'has' if len(algos) == 1 else 'have'} not: train nn{algos[0]} too, or leave it out"
+        )
     members: list[MemberSettings] = []
     for algo in algos:
         own = {

@@ -20,7 +20,8 @@ from nearl.studies.intervals import iqm, iqm_interval
 
 Floats = NDArray[np.float64]
 IN_A_ROW = 5  # evaluations; one lucky one does not count
-QUICK_STEPS, QUICK_SEEDS = 2_000, (0,)
+QUICK_STEPS = 2_000
+QUICK = ("state-nnac", "state-ppo", "projected10-nnac")  # unless others are chosen
 NAMES = {"ppo": "PPO", "trpo": "TRPO", "dddqn": "DDDQN", "dsac": "SAC", "nec": "NEC"}
 FIGURES: dict[str, tuple[str, dict[str, str]]] = {
     "state": (
@@ -47,9 +48,8 @@ FIGURES: dict[str, tuple[str, dict[str, str]]] = {
 
 
 def quick(arms: Sequence[Arm]) -> tuple[Arm, ...]:
-    """A minute's worth: the true state, one seed, few steps."""
-    short = [arm for arm in arms if arm.name in ("state-nnac", "state-ppo", "projected10-nnac")]
-    return tuple(replace(arm, steps=QUICK_STEPS, seeds=QUICK_SEEDS) for arm in short)
+    """A minute's worth: the first seed of each, few steps."""
+    return tuple(replace(arm, steps=QUICK_STEPS, seeds=arm.seeds[:1]) for arm in arms)
 
 
 def run(
@@ -62,7 +62,7 @@ def run(
 ) -> dict[str, Any]:
     """Run what is missing, then summarize; ``results`` also gets CSV files and figures."""
     arms = arms or make_arms()
-    run_cells(out, arms, jobs=jobs, on_cell=on_cell)
+    run_cells(out, arms, jobs=jobs, results=results, on_cell=on_cell)
     summary = {arm.name: summarize(out, arm) for arm in arms}
     if results is None:
         return summary

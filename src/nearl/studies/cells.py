@@ -87,9 +87,16 @@ def run_cells(
     arms: tuple[Arm, ...],
     *,
     jobs: int,
+    results: Path | None = None,
     on_cell: Callable[[str, int], None] = lambda name, seed: None,
 ) -> None:
-    """Run what is missing; finished cells are skipped, cut ones continued."""
+    """Run what is missing; finished cells are skipped, cut ones continued.
+
+    Where the ``results`` have more seeds of an arm than are asked for, that is refused.
+    """
+    if results is not None:
+        for arm in arms:
+            check_kept(results / f"{arm.name}.csv", arm)
     work = {
         (arm.name, seed): (run_cell, arm, seed, cell_folder(out, arm, seed))
         for arm in arms
@@ -177,6 +184,17 @@ def curves(out: Path, arm: Arm) -> NDArray[np.float64]:
     """
     rows = [Run(cell_folder(out, arm, seed)).rows() for seed in arm.seeds]
     return np.array([[r["mean_return"] for r in run if r["step"] <= arm.steps] for run in rows])
+
+
+def check_kept(path: Path, arm: Arm) -> None:
+    """Refuse to write over results of seeds that are not asked for."""
+    head = path.read_text().partition("\n")[0] if path.exists() else ""
+    asked = {f"seed_{seed}" for seed in arm.seeds}
+    if lost := [name for name in head.split(",")[1:] if name not in asked]:
+        raise ValueError(
+            f"'{path}' has {', '.join(lost)} too, which would be lost: ask for all of its seeds, "
+            "or for other --results"
+        )
 
 
 def write_csv(out: Path, arm: Arm, path: Path) -> None:

@@ -44,7 +44,7 @@ def run(
     on_cell: Callable[[str, int], None] = lambda name, seed: None,
 ) -> dict[str, Any]:
     """Run what is missing, then summarize; ``results`` also gets the evaluations as CSV."""
-    run_cells(out, arms, jobs=jobs, on_cell=on_cell)
+    run_cells(out, arms, jobs=jobs, results=results, on_cell=on_cell)
     summary = {arm.name: summarize(out, arm) for arm in arms}
     if results is not None:
         for arm in arms:

@@ -48,7 +48,7 @@ def run(
 ) -> dict[str, Any]:
     """Run what is missing, then summarize; ``results`` also gets the CSV files and a figure."""
     arms = arms or make_arms()
-    run_cells(out, arms, jobs=jobs, on_cell=on_cell)
+    run_cells(out, arms, jobs=jobs, results=results, on_cell=on_cell)
     values = {arm.name: curves(out, arm) for arm in arms}
     first = {arm.name: steps_until(values[arm.name], arm) for arm in arms}
     budget = arms[0].steps

@@ -308,6 +308,13 @@ def test_bad_arguments_are_named(make, words):
     assert all(word in str(error.value) for word in words)
 
 
+@pytest.mark.parametrize("threads", [0, -3])
+@pytest.mark.parametrize("env_id", ["Hopper-v4", "Reacher-v5", "Pendulum-v1", *BOX2D])
+def test_a_wrong_number_of_threads_is_named(env_id, threads):
+    with pytest.raises(ValueError, match=rf"threads must be at least 1.*got {threads}"):
+        make_batched(env_id, 4, seeds=range(4), threads=threads)
+
+
 @pytest.mark.parametrize("env_id", ["Hopper-v4", "Pendulum-v1"])
 def test_bad_calls_are_named_and_change_nothing(env_id):
     envs = make_batched(env_id, 2, seeds=[0, 1])

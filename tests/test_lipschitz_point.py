@@ -1,6 +1,7 @@
 """The point environments: the known optimum is the optimum, the constants hold."""
 
 import itertools
+import re
 
 import gymnasium as gym
 import numpy as np
@@ -106,6 +107,25 @@ def test_the_last_info_holds_the_regret():
     point = env.unwrapped
     assert info["optimal_return"] == point.optimal_value([0.1, 0.9], 5)
     assert info["regret"] == pytest.approx(info["optimal_return"] - 5 * reward)
+
+
+def test_a_start_of_integers_moves_as_one_of_floats():
+    env, start = LipschitzPoint(), np.array([0])
+    env.reset(options={"start": start})
+    start[:] = 1  # the caller's own again
+    obs, reward, *_ = env.step(0)
+    np.testing.assert_array_equal(obs, np.float32([STEP]))
+    assert reward == env.reward([STEP])
+
+
+@pytest.mark.parametrize("start", [[np.nan], [1.1], [-1e-9], [np.inf], [0.5, 0.5], 0.5], ids=str)
+def test_a_start_outside_of_the_box_is_named_and_changes_nothing(start):
+    env = LipschitzPoint()
+    env.reset(options={"start": [0.2]})
+    words = rf"1 numbers in \[0, 1\], got {re.escape(str(start))}"
+    with pytest.raises(ValueError, match=words):
+        env.reset(options={"start": start})
+    np.testing.assert_array_equal(env.step(2)[0], np.float32([0.2]))
 
 
 def test_bad_input_is_named():

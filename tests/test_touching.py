@@ -77,6 +77,9 @@ def test_shapes_without_names_get_one(tmp_path):
         {"a": 'priority="1"'},
         {"a": 'solref="0.1 1"'},
         {"a": 'solmix="2"'},
+        {"extra": '<option><flag filterparent="disable"/></option>'},
+        {"extra": '<option><flag contact="disable"/></option>'},
+        {"extra": '<option><flag override="enable"/></option>'},
     ],
     ids=str,
 )
@@ -103,3 +106,50 @@ def test_a_mujoco_with_other_rules_for_contacts_is_noticed(monkeypatch):
     model = with_named_pairs(mujoco, asset("ant.xml"))
     assert model.npair == 0
     assert model.geom_contype.all()
+
+
+def missing_pairs_that_pass(monkeypatch, path):
+    """Of the pairs of a model, those without which it is accepted with the others named."""
+    pairs = list(touching.touching(mujoco.MjModel.from_xml_path(path)))
+    passed = []
+    for pair in pairs:
+        monkeypatch.setattr(
+            touching, "touching", lambda _, out=pair: [p for p in pairs if p != out]
+        )
+        if with_named_pairs(mujoco, path).npair:
+            passed.append(pair)
+    return passed, len(pairs)
+
+
+@pytest.mark.parametrize(
+    ("xml", "pairs"),
+    [
+        ("ant.xml", 13),
+        ("half_cheetah.xml", 8),
+        ("hopper.xml", 7),
+        ("walker2d.xml", 7),
+        ("walker2d_v5.xml", 7),
+    ],
+)
+def test_every_pair_that_is_missing_is_noticed(monkeypatch, xml, pairs):
+    assert missing_pairs_that_pass(monkeypatch, asset(xml)) == ([], pairs)
+
+
+def test_a_pair_of_two_moving_shapes_that_is_missing_is_noticed(monkeypatch, tmp_path):
+    assert missing_pairs_that_pass(monkeypatch, file_of(tmp_path)) == ([], 3)
+
+
+def test_a_pair_too_many_is_noticed(monkeypatch):
+    """Two shapes whose bodies are joined, say, which MuJoCo does not let touch."""
+    pairs = list(touching.touching(mujoco.MjModel.from_xml_path(asset("hopper.xml"))))
+    assert (1, 2) not in pairs
+    monkeypatch.setattr(touching, "touching", lambda _: sorted([*pairs, (1, 2)]))
+    assert with_named_pairs(mujoco, asset("hopper.xml")).npair == 0
+
+
+@pytest.mark.parametrize("xml", FILES)
+def test_checking_a_model_breaks_no_simulation(xml, tmp_path, monkeypatch, capfd):
+    """MuJoCo would write of that to the user, and to a file where it was started."""
+    monkeypatch.chdir(tmp_path)
+    with_named_pairs(mujoco, asset(xml))
+    assert "unstable" not in capfd.readouterr().err and not list(tmp_path.iterdir())

@@ -11,7 +11,7 @@ from numpy.typing import NDArray
 
 from nearl.envs.base import ALL, BatchedEnv, Bools, Floats, Members
 from nearl.envs.linkages import LINKAGES
-from nearl.envs.mujoco_batch import MujocoBatch, processors
+from nearl.envs.mujoco_batch import MujocoBatch, thread_count
 from nearl.envs.parallel import ParallelGym
 from nearl.envs.tasks import TASKS
 from nearl.envs.vectorized import VectorizedGym
@@ -136,12 +136,13 @@ def make_batched(
 
     MuJoCo's batches where the rules are known here; of Box2D, processes with two members or more.
     """
+    count = thread_count(threads)
     if (kind := ON_MUJOCO.get(env_id)) is not None:
         known: Any = kind
-        batch: BatchedEnv = known(env_id, n, seeds=seeds, threads=threads, **kwargs)
+        batch: BatchedEnv = known(env_id, n, seeds=seeds, threads=count, **kwargs)
         return batch
     spec = gym.registry.get(env_id)
-    processes = min(threads or processors(), n // 2)
+    processes = min(count, n // 2)
     if spec is not None and str(spec.entry_point).startswith(SLOW) and processes > 1:
         return ParallelGym(env_id, n, seeds=seeds, processes=processes, **kwargs)
     return VectorizedGym(env_id, n, seeds=seeds, **kwargs)

@@ -54,10 +54,11 @@ class LipschitzPoint(gym.Env[Obs, np.int64]):
         """Start at a uniform draw, or at ``options["start"]``."""
         super().reset(seed=seed)
         start = (options or {}).get("start")
-        self._state = self.np_random.uniform(size=self.d) if start is None else np.array(start)
-        if self._state.shape != (self.d,) or (np.abs(self._state - 0.5) > 0.5).any():
+        state = self.np_random.uniform(size=self.d) if start is None else np.array(start, float)
+        if state.shape != (self.d,) or not ((state >= 0.0) & (state <= 1.0)).all():
             raise ValueError(f"start must be {self.d} numbers in [0, 1], got {start}")
-        self._start, self._steps, self._return = self._state, 0, 0.0
+        self._state = self._start = state
+        self._steps, self._return = 0, 0.0
         return self.map(self._state), {}
 
     def step(self, action: Any) -> tuple[Obs, float, bool, bool, dict[str, Any]]:

@@ -39,12 +39,11 @@ class MujocoBatch(BatchedEnv):
         threads: int | None = None,
         persistent: bool = False,
     ) -> None:
-        if threads is not None and threads < 1:
-            raise ValueError(f"threads must be at least 1 (or None), got {threads}")
+        count = thread_count(threads)
         self._begin(env_id, n, seeds)
         self._mujoco = mujoco = _import_mujoco()
         self.model = model = _compiled(asset(xml))
-        self._batch = mujoco.batch.Batch(model, n, threads or processors(), persistent)
+        self._batch = mujoco.batch.Batch(model, n, count, persistent)
         self._defaults = self._batch.state[0].copy()
         bind = self._batch.bind
         self._qpos, self._qvel, self._ctrl = bind("qpos"), bind("qvel"), bind("ctrl")
@@ -116,6 +115,15 @@ def processors() -> int:
     """How many processors this process may use: the machine may have more."""
     known = hasattr(os, "sched_getaffinity")
     return len(os.sched_getaffinity(0)) if known else os.cpu_count() or 1
+
+
+def thread_count(threads: int | None) -> int:
+    """The threads asked for, refused unless there is at least one; by default ``processors()``."""
+    if threads is None:
+        return processors()
+    if threads < 1:
+        raise ValueError(f"threads must be at least 1 (or None), got {threads}")
+    return threads
 
 
 @cache

@@ -18,6 +18,8 @@ from nearl.envs.base import BatchedEnv, Floats, Members, StepResult
 from nearl.envs.vectorized import VectorizedGym
 
 Rows = NDArray[np.intp]
+Call = tuple[int, str, tuple[Any, ...]]  # a worker, a method of its batch, and the arguments
+Answer = tuple[bool, Any]  # whether it failed, and what it returns or raises
 
 
 class ParallelGym(BatchedEnv):
@@ -25,6 +27,10 @@ class ParallelGym(BatchedEnv):
 
     Member i belongs to process ``i % processes``. States are those of ``VectorizedGym``, whatever
     the number of processes. They end with this object.
+
+    It goes on after an environment's error, by which time the members of the other processes have
+    stepped. After a call that was cut short, by an interrupt or the loss of a process, it refuses
+    any other.
     """
 
     def __init__(
@@ -44,18 +50,23 @@ class ParallelGym(BatchedEnv):
         self._owner = np.arange(n) % processes
         self._workers = [_start() for _ in range(processes)]
         weakref.finalize(self, _end, self._workers)
-        every = np.arange(n)
-        for worker, rows in self._shares(every):
-            self._send(worker, (spec, [int(seeds[i]) for i in every[rows]], kwargs))
-        for worker, _ in self._shares(every):
-            self._receive(worker)
+        self._cut_short = False
+        shares = self._shares(np.arange(n))
+        answers = self._exchange(
+            [(worker, (spec, [int(seeds[i]) for i in rows], kwargs)) for worker, rows in shares]
+        )
+        if (error := _first_error(answers)) is not None:
+            raise error
 
     def _step(self, actions: NDArray[Any], members: Members) -> StepResult:
         numbers = np.arange(self.n)[members]
         shares = self._shares(numbers)
-        for worker, rows in shares:
-            self._send(worker, ("_step", (actions[rows], self._local(numbers[rows]))))
-        parts = [self._receive(worker) for worker, _ in shares]
+        parts = self._ask(
+            [
+                (worker, "_step", (actions[rows], self._local(numbers[rows])))
+                for worker, rows in shares
+            ]
+        )
         count = len(numbers)
         ends: list[NDArray[np.bool_]] = [np.empty(count, np.bool_) for _ in range(2)]
         result = StepResult(np.empty((count, self.observation_dim)), np.empty(count), *ends)
@@ -66,32 +77,31 @@ class ParallelGym(BatchedEnv):
         return result
 
     def _reset(self, members: Rows, seeds: Sequence[int] | None) -> None:
-        shares = self._shares(members)
-        for worker, rows in shares:
+        calls: list[Call] = []
+        for worker, rows in self._shares(members):
             some = None if seeds is None else [seeds[row] for row in rows]
-            self._send(worker, ("_reset", (self._local(members[rows]), some)))
-        for worker, rows in shares:
-            self._receive(worker)
-            local = self._local(members[rows])
-            self._obs[members[rows]] = self._ask(worker, "_observe")[local]
+            calls.append((worker, "_reset", (self._local(members[rows]), some)))
+        self._ask(calls)
+        self._look(members)
 
     def _observe(self) -> Floats:
         return self._obs.copy()
 
     def state(self) -> dict[str, Any]:
         saved: list[Any] = [None] * self.n
-        for worker, rows in self._shares(np.arange(self.n)):
-            for i, own in zip(rows, self._ask(worker, "state")["members"], strict=True):
+        shares = self._shares(np.arange(self.n))
+        states = self._ask([(worker, "state", ()) for worker, _ in shares])
+        for (_, rows), state in zip(shares, states, strict=True):
+            for i, own in zip(rows, state["members"], strict=True):
                 saved[i] = own
         return self._common_state() | {"members": saved, "obs": self._obs.copy()}
 
     def _restore(self, state: Mapping[str, Any]) -> None:
-        shares = self._shares(np.arange(self.n))
-        for worker, rows in shares:  # at once: replaying takes as long as the episodes did
+        calls: list[Call] = []
+        for worker, rows in self._shares(np.arange(self.n)):
             own = {"members": [state["members"][i] for i in rows], "obs": state["obs"][rows]}
-            self._send(worker, ("_restore", (own,)))
-        for worker, _ in shares:
-            self._receive(worker)
+            calls.append((worker, "_restore", (own,)))
+        self._ask(calls)  # at once: replaying takes as long as the episodes did
         self._obs[:] = state["obs"]
 
     # -- processes -------------------------------------------------------------------------------
@@ -104,9 +114,35 @@ class ParallelGym(BatchedEnv):
     def _local(self, numbers: Rows) -> Members:
         return numbers // len(self._workers)
 
-    def _ask(self, worker: int, method: str) -> Any:
-        self._send(worker, (method, ()))
-        return self._receive(worker)
+    def _look(self, numbers: Rows) -> None:
+        """Note what members see now."""
+        shares = self._shares(numbers)
+        seen = self._ask([(worker, "_observe", ()) for worker, _ in shares])
+        for (_, rows), obs in zip(shares, seen, strict=True):
+            self._obs[numbers[rows]] = obs[self._local(numbers[rows])]
+
+    def _ask(self, calls: Sequence[Call]) -> list[Any]:
+        """What each call returns; the first error is raised once all workers have answered."""
+        answers = self._exchange([(worker, (method, given)) for worker, method, given in calls])
+        if (error := _first_error(answers)) is not None:
+            self._look(np.arange(self.n))  # others have moved
+            raise error
+        return [value for _, value in answers]
+
+    def _exchange(self, messages: Sequence[tuple[int, Any]]) -> list[Answer]:
+        """Every worker's answer to its message."""
+        if self._cut_short:
+            raise RuntimeError(
+                f"an earlier call of this batch of {self.env_id} was cut short, so its processes "
+                "are not where it takes them to be: make a new batch, and restore() a state() "
+                "from before that call to go on from there"
+            )
+        self._cut_short = True  # unless all have answered
+        for worker, message in messages:
+            self._send(worker, message)
+        answers = [self._receive(worker) for worker, _ in messages]
+        self._cut_short = False
+        return answers
 
     def _send(self, worker: int, message: Any) -> None:
         try:
@@ -115,18 +151,20 @@ class ParallelGym(BatchedEnv):
         except OSError as error:
             raise self._lost(worker) from error
 
-    def _receive(self, worker: int) -> Any:
+    def _receive(self, worker: int) -> Answer:
         try:
-            failed, answer = pickle.load(self._workers[worker].stdout)  # type: ignore[arg-type]
+            answer: Answer = pickle.load(self._workers[worker].stdout)  # type: ignore[arg-type]
         except (EOFError, OSError, pickle.UnpicklingError) as error:
             raise self._lost(worker) from error
-        if failed:
-            raise answer
         return answer
 
     def _lost(self, worker: int) -> RuntimeError:
         status = self._workers[worker].poll()
         return RuntimeError(f"a process that steps {self.env_id} has ended (status {status})")
+
+
+def _first_error(answers: Sequence[Answer]) -> Exception | None:
+    return next((value for failed, value in answers if failed), None)
 
 
 def _start() -> subprocess.Popen[bytes]:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import warnings
+from copy import deepcopy
 from typing import Any
 
 import gymnasium as gym
@@ -10,7 +11,7 @@ import numpy as np
 
 
 class Replayable(gym.Wrapper[Any, Any, Any, Any]):
-    """Seeds every episode from ``(seed, episode)`` and remembers its actions.
+    """Seeds every episode from ``(seed, episode)`` and remembers its options and actions.
 
     An environment that is deterministic given its seed is thereby in a state that a short list
     describes, so an interrupted run can continue to the same numbers, whatever the simulator.
@@ -19,6 +20,7 @@ class Replayable(gym.Wrapper[Any, Any, Any, Any]):
     def __init__(self, env: gym.Env[Any, Any], *, seed: int) -> None:
         super().__init__(env)
         self._seed, self._episode = seed, -1
+        self._options: dict[str, Any] | None = None
         self._actions: list[Any] = []
         self._obs: Any = None  # the last
 
@@ -28,17 +30,17 @@ class Replayable(gym.Wrapper[Any, Any, Any, Any]):
         if seed is not None:
             self._seed, self._episode = seed, -1
         self._episode += 1
-        self._actions = []
-        return self._restart(options)
+        self._options, self._actions = deepcopy(options), []
+        return self._restart()
 
-    def _restart(self, options: dict[str, Any] | None = None) -> tuple[Any, dict[str, Any]]:
+    def _restart(self) -> tuple[Any, dict[str, Any]]:
         seed = np.random.SeedSequence((self._seed, self._episode)).generate_state(1)[0]
         _renew_world(self.env.unwrapped)
-        self._obs, info = self.env.reset(seed=int(seed), options=options)
+        self._obs, info = self.env.reset(seed=int(seed), options=deepcopy(self._options))
         return self._obs, info
 
     def step(self, action: Any) -> tuple[Any, Any, bool, bool, dict[str, Any]]:
-        self._actions.append(action)
+        self._actions.append(deepcopy(action))  # the caller may use an array again
         self._obs, reward, terminated, truncated, info = self.env.step(action)
         return self._obs, reward, terminated, truncated, info
 
@@ -46,11 +48,18 @@ class Replayable(gym.Wrapper[Any, Any, Any, Any]):
         """What ``restore`` needs to come back to this moment."""
         actions = [np.asarray(action) for action in self._actions]
         obs = self._obs.copy() if isinstance(self._obs, np.ndarray) else None
-        return {"seed": self._seed, "episode": self._episode, "actions": actions, "obs": obs}
+        return {
+            "seed": self._seed,
+            "episode": self._episode,
+            "options": deepcopy(self._options),
+            "actions": actions,
+            "obs": obs,
+        }
 
     def restore(self, state: dict[str, Any]) -> None:
+        """Go on from a ``replay_state()``; without options, if it holds none."""
         self._seed, self._episode = state["seed"], state["episode"]
-        self._actions = []
+        self._options, self._actions = deepcopy(state.get("options")), []
         if self._episode < 0:
             return
         self._restart()

@@ -55,7 +55,7 @@ class VectorizedGym(BatchedEnv):
         self._obs = np.zeros((n, self.observation_dim))
 
     def _step(self, actions: NDArray[Any], members: Members) -> StepResult:
-        # A copy, since the environments keep their rows to replay them.
+        # A copy, since environments may keep or change their rows.
         given = np.array(actions, dtype=self._dtype)
         count = len(given)
         reward = np.empty(count)

@@ -40,12 +40,21 @@ def serve(calls: IO[bytes], answers: IO[bytes]) -> None:
                 value = getattr(batch, method)(*arguments)
             answer: tuple[bool, Any] = False, value
         except Exception as error:
-            answer = True, error
+            answer = True, portable(error)
         try:
             pickle.dump(answer, answers)
             answers.flush()
         except BrokenPipeError:  # nobody waits for it any more
             return
+
+
+def portable(error: Exception) -> Exception:
+    """The error, or its words where it cannot be read in another process."""
+    try:
+        pickle.loads(pickle.dumps(error))
+    except Exception:
+        return RuntimeError(f"{type(error).__name__}: {error}")
+    return error
 
 
 if __name__ == "__main__":

@@ -122,6 +122,12 @@ def test_agents_evaluated_at_ends_of_episodes_are_compared(tmp_path):
     assert own["steps"] == 2000 and own["area"]["difference"]["value"] == 2.0
 
 
+def test_arms_without_a_rival_are_named(pair, tmp_path):
+    more = evaluated(tmp_path / "nnddpg-0", "nnddpg", 0, [1.0, 2.0, 3.0, 4.0])
+    assert "Not compared" not in compare(pair[1], tmp_path / "out")
+    assert "Not compared: nnddpg, for want" in compare([*pair[1], more], tmp_path / "out")
+
+
 def test_tasks_need_not_have_the_same_arms(pair, tmp_path):
     base, folders = pair
     other = [

@@ -384,3 +384,17 @@ def test_evaluate_takes_the_id_of_an_environment():
         evaluate(model, gym.make("CartPole-v1"))
     with pytest.raises(ValueError, match="episodes must be at least 1, got 0"):
         evaluate(model, "CartPole-v1", episodes=0)
+
+
+def test_callbacks_save_the_memory_and_learning_without_it_is_said(tmp_path, recwarn):
+    save = CheckpointCallback(60, str(tmp_path), save_replay_buffer=True)
+    NNAC("MlpPolicy", "CartPole-v1", seed=0).learn(60, callback=save)
+    model = NNAC.load(tmp_path / "rl_model_60_steps", env=gym.make("CartPole-v1"))
+    with pytest.warns(UserWarning, match="learned for 60 steps and its memory is empty.*load_rep"):
+        model.learn(5, reset_num_timesteps=False)
+    model = NNAC.load(tmp_path / "rl_model_60_steps", env=gym.make("CartPole-v1"))
+    model.load_replay_buffer(tmp_path / "rl_model_replay_buffer_60_steps.pkl")
+    assert len(model.replay_buffer) == 59  # the callback comes before the last is stored
+    recwarn.clear()
+    model.learn(5, reset_num_timesteps=False)
+    assert not [w for w in recwarn if "memory is empty" in str(w.message)]

@@ -226,3 +226,8 @@ def test_ant_v5_without_contact_forces_is_observed_as_v4():
     np.testing.assert_array_equal(obs, whole[:27])
     with pytest.raises(ValueError, match=r"105.*\(11,\)"):
         WithoutContactForces(task("Hopper-v5"))
+
+
+def test_a_preset_with_wrappers_says_that_the_environment_is_to_be_wrapped():
+    with pytest.warns(UserWarning, match="Ant-v5 as load_preset.*wrap.gymnasium.make"):
+        nearl.preset("nntd3", "Ant-v5", "paper")

@@ -121,7 +121,10 @@ def test_results_of_more_seeds_are_not_written_over(tmp_path):
     with pytest.raises(ValueError, match="has seed_1 too, which would be lost"):
         cells.run_cells(tmp_path / "runs", (arm,), jobs=1, results=tmp_path)
     assert not (tmp_path / "runs").exists()
-    cells.check_kept(path, replace(arm, seeds=(0, 1, 2, 3)))
+    whole = replace(arm, seeds=(0, 1, 2, 3))
+    cells.check_kept(path, whole)
+    with pytest.raises(ValueError, match="has step 250 too"):
+        cells.check_kept(path, replace(whole, steps=200))
     cells.check_kept(tmp_path / "new.csv", arm)
 
 

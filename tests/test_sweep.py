@@ -50,6 +50,13 @@ def test_settings_of_a_module_that_nobody_has_are_refused():
         sweep("Pendulum-v1", algos=["td3", "ddpg"], seeds=(0,), settings={"gate": ["nonsense"]})
 
 
+def test_arms_that_would_be_the_same_are_refused():
+    given = {"algos": ["nntd3", "td3"], "seeds": (0,), "settings": {"lipschitz": [1.0, 3.0]}}
+    with pytest.raises(ValueError, match="lipschitz = 1.0 would change nothing.*preset 'paper'"):
+        sweep("HalfCheetah-v4", **given)
+    assert len(sweep("HalfCheetah-v4", preset="paper", **given)) == 3
+
+
 def test_values_are_read_as_yaml_and_numbers():
     assert parse_sweep(["lipschitz=1,3", "tau=1e-2", "metric=raw"]) == {
         "lipschitz": [1, 3],

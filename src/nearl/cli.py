@@ -215,13 +215,15 @@ def demo(
 
 
 def place_of(error: BaseException) -> str:
-    """Where in the user's own code an error was raised, if it was there."""
+    """Where in the user's own code an error was raised, or how to see where it was."""
     roots = (str(Path(__file__).parent), *sysconfig.get_paths().values(), "<")
     frames = traceback.extract_tb(error.__traceback__)[1:]  # the first is this command
     for frame in reversed(frames):
         if not frame.filename.startswith(roots):
             return f" ({frame.filename}, line {frame.lineno}; NEARL_TRACEBACK=1 shows more)"
-    return ""
+    last = frames[-1].filename if frames else roots[0]
+    foreign = type(error) in (ValueError, TypeError) and not last.startswith(roots[0])
+    return " (NEARL_TRACEBACK=1 shows where)" if foreign else ""  # words of another library
 
 
 def main() -> None:

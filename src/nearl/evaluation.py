@@ -36,7 +36,10 @@ def evaluate(
     wrap: Callable[[gym.Env[Any, Any]], gym.Env[Any, Any]] = lambda env: env,
     **env_kwargs: Any,
 ) -> NDArray[np.float64]:
-    """Returns of ``episodes`` greedy episodes; episode i starts from seed ``(seed, i)``."""
+    """Returns of ``episodes`` greedy episodes; episode i starts from seed ``(seed, i)``.
+
+    An agent in a ``VecNormalize`` sees observations as that would scale them now.
+    """
     if episodes < 1:
         raise ValueError(f"episodes must be at least 1, got {episodes}")
     if not isinstance(env_id, str | EnvSpec):
@@ -44,6 +47,7 @@ def evaluate(
             f"evaluate makes its own environments, from an id such as 'CartPole-v1', got {env_id}; "
             "SB3's evaluate_policy takes one that exists"
         )
+    seen = scaling(model)
     envs = [wrap(gym.make(env_id, disable_env_checker=True, **env_kwargs)) for _ in range(episodes)]
     seeds = np.random.SeedSequence(seed).generate_state(episodes)
     obs = [env.reset(seed=int(s))[0] for env, s in zip(envs, seeds, strict=True)]
@@ -56,7 +60,7 @@ def evaluate(
                 "time limit: register it with max_episode_steps"
             )
         steps += 1
-        rows = stacked([obs[i] for i in running])
+        rows = seen(stacked([obs[i] for i in running]))
         actions, state = model.predict(rows, deterministic=True, **memory)
         asked = list(running)
         for i, action in zip(asked, actions, strict=True):
@@ -73,6 +77,15 @@ def evaluate(
     for env in envs:
         env.close()
     return returns
+
+
+def scaling(model: Predicts) -> Callable[[Any], Any]:
+    """What the agent's ``VecNormalize``, if it is in one, does to observations."""
+    known = getattr(model, "get_vec_normalize_env", lambda: None)()
+    if known is None:
+        return lambda rows: rows
+    scaled: Callable[[Any], Any] = known.normalize_obs
+    return scaled
 
 
 def stacked(obs: list[Any]) -> Any:

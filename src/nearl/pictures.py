@@ -10,6 +10,7 @@ from typing import Any
 
 import gymnasium as gym
 import numpy as np
+from numpy.typing import NDArray
 
 from nearl.evaluation import Predicts
 from nearl.saving import write_atomically
@@ -66,7 +67,7 @@ def film(
     shots: list[Any] = []
     for step in range(frames * every):
         if step % every == 0:
-            shots.append(np.asarray(env.render())[::2, ::2])
+            shots.append(_half(env.render(), env_id))
         action, _ = model.predict(obs, deterministic=True)
         obs, _, terminated, truncated, _ = env.step(action)
         if terminated or truncated:
@@ -76,3 +77,14 @@ def film(
     pause = 1000 * every / fps
     data = imageio.imwrite("<bytes>", np.stack(shots), extension=".gif", duration=pause, loop=0)
     return write_atomically(path, lambda file: file.write(data))
+
+
+def _half(picture: Any, env_id: str) -> NDArray[np.uint8]:
+    """A picture at half size."""
+    found = np.asarray(picture)
+    if found.ndim < 2:
+        raise ValueError(
+            f"{env_id} cannot be filmed: render() gave {picture!r} in render_mode 'rgb_array', "
+            "where a picture (height, width, 3) is wanted"
+        )
+    return found[::2, ::2]

@@ -3,8 +3,8 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Collection
-from typing import TYPE_CHECKING
+from collections.abc import Collection, Mapping
+from typing import TYPE_CHECKING, Any
 
 from nearl.residual import CENTERS
 
@@ -12,6 +12,9 @@ if TYPE_CHECKING:
     from nearl.soft_config import SoftNNConfig
 
 METRICS = ("standardized", "raw", "whitened", "critic")
+OF_ERRORS = {"weight", "lipschitz", "horizon", "neighbors", "branch", "refresh", "policy"} | {
+    "policy_noise", "negative_scale", "error_clip", "keep", "actor_std", "log_prob", "grad_clip",
+}  # settings of these alone  # fmt: skip
 OF_RESIDUALS = {
     "gate", "gate_width", "gate_background", "gate_until", "sweeps", "residual_neighbors",
     "residual_bonus", "residual_zero", "anchor", "refresh_every", "refresh_nodes", "graph_size",
@@ -89,6 +92,17 @@ def check_idle(config: SoftNNConfig, given: Collection[str], *, usual: SoftNNCon
                 f"{name} = {value!r} would change nothing: it is of the residual form; set "
                 "form='residual', or leave it out"
             )
+
+
+def check_unused(config: SoftNNConfig, given: Mapping[str, Any]) -> None:
+    """Raise for a setting of nearest-neighbor errors among those given to a module without."""
+    idle = [name for name in given if name in OF_ERRORS]
+    if idle and config.weight > 0 and not config.uses_errors:
+        raise ValueError(
+            f"{idle[0]} = {given[idle[0]]!r} would change nothing: it is of nearest-neighbor "
+            "errors, which this module does not use; those of the preset 'paper' and of "
+            f"nn=SoftNNConfig({idle[0]}=...) do"
+        )
 
 
 def _check_metric(config: SoftNNConfig) -> None:

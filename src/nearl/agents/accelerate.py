@@ -16,12 +16,10 @@ from nearl.agents.nntd3 import NNDDPG, NNSAC, NNTD3
 from nearl.agents.refusals import refuse
 from nearl.agents.soft import SoftUpdate
 from nearl.presets import default_module
+from nearl.soft_checks import check_unused
 from nearl.soft_config import SoftNNConfig, WeightSchedule
 
 KNOWN: dict[type[OffPolicyAlgorithm], type[SoftUpdate]] = {TD3: NNTD3, DDPG: NNDDPG, SAC: NNSAC}
-OF_ERRORS = {"weight", "lipschitz", "horizon", "neighbors", "branch", "refresh", "policy"} | {
-    "policy_noise", "negative_scale", "error_clip", "keep", "actor_std", "log_prob", "grad_clip",
-}  # settings of these alone  # fmt: skip
 OWN = ("nn", "nn_schedule", "soft")  # attributes that the module adds to an agent
 
 
@@ -83,12 +81,7 @@ def accelerate(
     if nn is None or isinstance(nn, str):
         nn = default_module(kind)
     config = SoftNNConfig.of(nn, **settings)
-    idle = [name for name in settings if name in OF_ERRORS and not config.uses_errors]
-    if idle and config.weight > 0:
-        raise ValueError(
-            f"{idle[0]} = {settings[idle[0]]!r} would change nothing: it is of nearest-neighbor "
-            f"errors, which this module does not use; nn=SoftNNConfig({idle[0]}=...) does"
-        )
+    check_unused(config, settings)
     refuse(model, config)
     if not hasattr(networks[0], "mu"):
         raise TypeError(f"the actor of {type(model).__name__} has no mean action 'mu'")

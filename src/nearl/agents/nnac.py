@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import warnings
 from typing import Any, ClassVar, Self
 
 import numpy as np
@@ -310,6 +311,11 @@ class NNAC(BaseAlgorithm):
             update_learning_rate(model.policy.optimizer, model.config.learning_rate)
         return model
 
+    @property
+    def replay_buffer(self) -> TransitionMemory:
+        """The transitions, by the name that SB3's callbacks save them by."""
+        return self.experience.memory
+
     def save_replay_buffer(self, path: str | os.PathLike[str]) -> None:
         """Save the transitions, as SB3's off-policy agents do."""
         self.experience.memory.save(path)
@@ -330,6 +336,13 @@ class NNAC(BaseAlgorithm):
                 "or set_env(...)"
             )
         check_scale(self.env, "NNAC", SCALES)
+        if self.num_timesteps and not len(self.experience.memory):
+            warnings.warn(
+                f"this agent has learned for {self.num_timesteps} steps and its memory is empty, "
+                "as after NNAC.load: it goes on from a few new transitions, and may lose what it "
+                "can; load_replay_buffer(path) first",
+                stacklevel=3,
+            )
         result = super()._setup_learn(*args, **kwargs)
         self._trained_at = min(self._trained_at, self.num_timesteps)  # steps may count from 0 again
         if self.ep_info_buffer is not None:

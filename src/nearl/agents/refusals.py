@@ -39,7 +39,8 @@ def refuse(agent: Any, config: SoftNNConfig) -> None:
     if config.uses_mix and not np.issubdtype(obs.dtype, np.floating):
         raise ValueError(
             f"mix={config.mix:g} takes observations between two others, got integers of "
-            f"{obs.dtype}: give the environment real ones, or set mix=0"
+            f"{obs.dtype}: give the environment real ones, or use the residual graph in place of "
+            "mixing: mix=0, gate=0.95"
         )
     if config.opens and not issubclass(agent.policy_class, TD3Policy):
         raise ValueError(

@@ -24,7 +24,7 @@ def planned(env_id: str, members: int, *, every: int, episodes: int) -> Plan:
     if limit is None:
         raise ValueError(
             f"{env_id} has no time limit, so a greedy episode may never end: register it with "
-            "max_episode_steps, or set eval_episodes=0"
+            "max_episode_steps, or set eval_episodes=0 (--eval-episodes 0)"
         )
     return plan(members, episodes=episodes, limit=limit, every=every)
 

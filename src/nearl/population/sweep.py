@@ -8,6 +8,7 @@ from typing import Any
 
 from nearl.population.from_preset import settings_from_preset
 from nearl.population.members import MODULE, MemberSettings
+from nearl.soft_checks import check_unused
 
 
 def sweep(
@@ -21,7 +22,7 @@ def sweep(
     """Every algorithm with every combination of ``settings`` and every seed.
 
     An algorithm without the module has no use for the module's settings: it is there once, as is
-    a member that is asked for twice.
+    a member that is asked for twice. Settings that would change nothing are refused.
     """
     idle = [name for name in settings or {} if name in MODULE]
     if idle and algos and not any(algo.startswith("nn") for algo in algos):
@@ -40,6 +41,7 @@ def sweep(
             changes = dict(zip(own, values, strict=True))
             for seed in seeds:
                 member = settings_from_preset(algo, preset, env_id, seed, changes)
+                check_unused(member.nn, {n: v for n, v in changes.items() if n != "weight"})
                 if member not in members:
                     members.append(member)
     if not members:

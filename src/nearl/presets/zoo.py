@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import inspect
+import warnings
 from collections.abc import Mapping
 from copy import deepcopy
 from dataclasses import dataclass, fields
@@ -257,7 +258,14 @@ def preset(
         task = gym.make(env, disable_env_checker=True)
         space = task.action_space
         task.close()
-        return load_preset(algo, name, env, changes).constructor(space)
+        found = load_preset(algo, name, env, changes)
+        if found.env_wrappers:
+            warnings.warn(
+                f"preset {name!r} of {algo} is for {env} as load_preset({algo!r}, {name!r}, "
+                f"{env!r}).wrap(gymnasium.make({env!r})) makes it",
+                stacklevel=2,
+            )
+        return found.constructor(space)
     if env.spec is None:
         raise ValueError(f"{env} has no name; give the name of the environment instead")
     return load_preset(algo, name, env.spec.id, changes).constructor(env.action_space)

@@ -187,13 +187,17 @@ def curves(out: Path, arm: Arm) -> NDArray[np.float64]:
 
 
 def check_kept(path: Path, arm: Arm) -> None:
-    """Refuse to write over results of seeds that are not asked for."""
-    head = path.read_text().partition("\n")[0] if path.exists() else ""
+    """Refuse to write over results of seeds or steps that are not asked for."""
+    lines = path.read_text().splitlines() if path.exists() else []
     asked = {f"seed_{seed}" for seed in arm.seeds}
-    if lost := [name for name in head.split(",")[1:] if name not in asked]:
+    lost = [name for name in lines[0].split(",")[1:] if name not in asked] if lines else []
+    lost += [
+        f"step {at}" for at in [line.split(",")[0] for line in lines[1:]] if int(at) > arm.steps
+    ]
+    if lost:
         raise ValueError(
-            f"'{path}' has {', '.join(lost)} too, which would be lost: ask for all of its seeds, "
-            "or for other --results"
+            f"'{path}' has {', '.join(lost[:10])} too, which would be lost: ask for all of its "
+            "seeds and steps, or for other --results"
         )
 
 

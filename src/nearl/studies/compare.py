@@ -143,6 +143,11 @@ def compare(folders: Sequence[Path], out: Path, *, base: str | None = None) -> s
         text += (
             f"\nVerdicts of {few} seeds are wrong more often than one in 20: train 10 or more.\n"
         )
+    if aside := [one.name for one in arms if one.name not in {*ends, *(a.base for a in arms)}]:
+        text += (
+            f"\nNot compared: {', '.join(aside)}, for want of an arm that differs in the module "
+            "alone, or of seeds that both have.\n"
+        )
     write_text(out / "table.md", text)
     for env_id, known in tasks.items():
         if (figure := curves(known, arms, title=env_id)) is not None:

@@ -1,0 +1,58 @@
+"""Greedy evaluation of agents that see scaled observations, and films of tasks without pictures."""
+
+from typing import ClassVar
+
+import gymnasium as gym
+import numpy as np
+import pytest
+from stable_baselines3.common.env_util import make_vec_env
+from stable_baselines3.common.vec_env import VecNormalize
+
+import nearl
+from nearl.pictures import film
+
+
+class Upright:
+    """Steers a pendulum by observations that must be those of a given scale."""
+
+    def __init__(self, env):
+        self.env, self.seen = env, []
+
+    def get_vec_normalize_env(self):
+        return self.env
+
+    def predict(self, obs, *, deterministic):
+        self.seen.append(np.array(obs))
+        return np.zeros((len(obs), 1), np.float32), None
+
+
+def test_an_agent_in_a_vec_normalize_sees_what_that_makes_of_observations():
+    env = VecNormalize(make_vec_env("Pendulum-v1", 1), training=False)
+    env.obs_rms.mean, env.obs_rms.var = np.array([1.0, 2.0, 3.0]), np.array([4.0, 9.0, 16.0])
+    scaled, plain = Upright(env), Upright(None)
+    returns = [nearl.evaluate(one, "Pendulum-v1", episodes=2, seed=3) for one in (scaled, plain)]
+    np.testing.assert_array_equal(*returns)
+    np.testing.assert_allclose(
+        scaled.seen, (np.array(plain.seen) - [1.0, 2.0, 3.0]) / [2.0, 3.0, 4.0], atol=1e-6
+    )
+
+
+def test_a_task_without_pictures_cannot_be_filmed(tmp_path):
+    class Blind(gym.Env):
+        metadata: ClassVar = {"render_modes": ["rgb_array"]}
+        observation_space = gym.spaces.Box(-1, 1, (2,))
+        action_space = gym.spaces.Box(-1, 1, (1,))
+
+        def __init__(self, render_mode=None):
+            self.render_mode = render_mode
+
+        def reset(self, *, seed=None, options=None):
+            return np.zeros(2, np.float32), {}
+
+        def render(self):
+            return None
+
+    gym.register("Blind-v0", Blind, max_episode_steps=5)
+    with pytest.raises(ValueError, match="Blind-v0 cannot be filmed: render.. gave None"):
+        film(Upright(None), "Blind-v0", tmp_path / "film.gif", seed=0)
+    gym.registry.pop("Blind-v0")

@@ -82,11 +82,26 @@ def test_floors_are_lower_bounds_and_tight(kind, precision):
     assert (lowered_norms(keys, count)[:, :stored] <= (keys[:, :stored] ** 2).sum(-1)).all()
 
 
-def test_only_the_rows_asked_are_searched():
+def test_norms_of_one_block_are_those_of_all():
+    from nearl.neighbors.triton_floors import NORMS, lowered_norms
+
+    keys, _ = data("random", 2, 1, 3 * NORMS, 9)
+    count = torch.tensor([2 * NORMS + 5], device=DEVICE)
+    norms, slots = lowered_norms(keys, count), (NORMS + 7, 2 * NORMS + 3)
+    keys[:, slots] += 1.0
+    wanted = lowered_norms(keys, count)
+    for slot in slots:
+        assert not torch.equal(norms[:, slot], wanted[:, slot])
+        lowered_norms(keys, count, out=norms, at=torch.tensor([slot], device=DEVICE))
+    assert torch.equal(norms[:, : int(count)], wanted[:, : int(count)])
+
+
+@pytest.mark.parametrize("asked", [(200, 0, 70), (32, 33, 160), (1, 161, 128)])
+def test_only_the_rows_asked_are_searched(asked):
     from nearl.neighbors.triton_search import search_triton
 
     keys, wanted = data("random", 3, 200, 1000, 9)
-    count, rows = torch.tensor([900], device=DEVICE), torch.tensor([200, 0, 70], device=DEVICE)
+    count, rows = torch.tensor([900], device=DEVICE), torch.tensor(asked, device=DEVICE)
     distances, slots = search_triton(wanted, keys, count, rows)
     everything = search_triton(wanted, keys, count)
     for p, asked in enumerate(rows.tolist()):

@@ -9,6 +9,7 @@ import torch
 from triton_device import DEVICE, on_either
 
 from nearl import SoftNNConfig
+from nearl.neighbors.triton_floors import lowered_norms
 from nearl.population import MemberSettings
 from nearl.population.learner import Learner
 from nearl.population.modules import module_of
@@ -61,6 +62,9 @@ def plain(walks):
 
 
 def assert_same(walks, batch, who):
+    neighbors, stored = walks.neighbors, int(walks.neighbors.count)
+    norms = lowered_norms(neighbors.keys, neighbors.count)
+    assert torch.equal(neighbors.norms[:, :stored], norms[:, :stored])
     found, right = walks.of(batch, who), plain(walks).of(batch, who)
     chosen = who.expand_as(found.first)
     assert torch.equal(found.first[chosen], right.first[chosen])

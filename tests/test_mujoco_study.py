@@ -300,6 +300,32 @@ def test_a_run_cut_in_pieces_equals_the_whole(tmp_path, cell, monkeypatch):
     assert settings["arms"]["td3"]["net_arch"] == [16, 12] and "0-1" in settings["blocks"]
 
 
+def test_a_run_that_is_lost_need_not_be_evaluated_twice(tmp_path, cell):
+    cell = replace(cell.only(["td3"]), eval_every=65)
+    assert population_runs.run(tmp_path / "a", [cell], results=tmp_path / "whole", **OPTIONS)
+    path, whole = tmp_path / f"{cell.file}.csv", read(tmp_path / "whole" / f"{cell.file}.csv")
+
+    def go_on(eval_from, found=whole):
+        write(path, Evaluations(found.steps[:2], {k: v[:2] for k, v in found.returns.items()}))
+        runs = {"results": tmp_path, "checkpoints": False, "eval_from": eval_from}
+        told.clear()
+        return population_runs.run(
+            tmp_path, [cell], on_cell=lambda c, text: told.append(text), **runs, **OPTIONS
+        )
+
+    told = []
+    assert go_on(130)
+    assert read(path).returns.keys() == whole.returns.keys()
+    assert path.read_bytes() == (tmp_path / "whole" / path.name).read_bytes()
+    assert [text.split(":")[0] for text in told[1:-1]] == ["step 130", "step 195", "step 260"]
+    with pytest.raises(ValueError, match="begin at step 195: .* have every seed's up to 130"):
+        go_on(195)
+    other = whole.returns | {"td3_1": whole.returns["td3_1"] + 1e-3}
+    with pytest.raises(ValueError, match="^td3_1: evaluated once more, not what"):
+        go_on(130, Evaluations(whole.steps, other))
+    assert len(read(path).steps) == 2
+
+
 def test_what_the_results_have_is_not_trained_again(tmp_path, cell, monkeypatch):
     returns = {f"{algo}_{seed}": [1.0, 2.0] for algo in ALGOS for seed in cell.seeds}
     population_runs.keep(cell, evaluations(returns, every=130), tmp_path)

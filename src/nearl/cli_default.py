@@ -13,6 +13,7 @@ from nearl.cli_study import (
     CheckpointMinutes,
     Checkpoints,
     Device,
+    EvaluateFrom,
     Minutes,
     Precision,
     Quick,
@@ -72,6 +73,7 @@ def study_default(
     together: Together = 1,
     checkpoints: Checkpoints = True,
     checkpoint_minutes: CheckpointMinutes = 10.0,
+    evaluate_from: EvaluateFrom = 0,
 ) -> None:
     """Forms of the residual graph beside TD3, n-step TD3 and no residual: choose, then report."""
     from nearl.studies import default_cells, default_report
@@ -105,6 +107,7 @@ def study_default(
             together=together,
             checkpoints=checkpoints,
             checkpoint_minutes=checkpoint_minutes,
+            eval_from=evaluate_from,
         )
     console.print(f"summary, table and figures of {results} ...")
     console.print(default_report.write(part, results, required=report))

@@ -48,6 +48,13 @@ Together = Annotated[
     int, typer.Option(help="Populations that take turns, to fill a large GPU; no live table then.")
 ]
 CheckpointMinutes = Annotated[float, typer.Option(help="Minutes between checkpoints.")]
+EvaluateFrom = Annotated[
+    int,
+    typer.Option(
+        help="Evaluate from this step on: what comes before is in the results, of a run that was "
+        "cut and left no checkpoint. What both have must be the same."
+    ),
+]
 
 
 @contextmanager
@@ -223,6 +230,7 @@ def study_mujoco(
     together: Together = 1,
     checkpoints: Checkpoints = True,
     checkpoint_minutes: CheckpointMinutes = 10.0,
+    evaluate_from: EvaluateFrom = 0,
 ) -> None:
     """TD3, NNTD3, DDPG and NNDDPG on four MuJoCo tasks: one population after the other."""
     from nearl.studies import mujoco_cells, mujoco_report
@@ -260,6 +268,7 @@ def study_mujoco(
             together=together,
             checkpoints=checkpoints,
             checkpoint_minutes=checkpoint_minutes,
+            eval_from=evaluate_from,
         )
     console.print(mujoco_report.write(results, required=report))
 

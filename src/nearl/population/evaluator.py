@@ -33,7 +33,8 @@ class Evaluator:
     """Every ``every`` steps, ``episodes`` greedy episodes of a snapshot of every member.
 
     They are played in environments of ``env``, which come after the members' own: ``lanes`` of
-    each. The trainer steps those whose ``turn`` it is together with its own.
+    each. The trainer steps those whose ``turn`` it is together with its own. There are none before
+    step ``start``.
     """
 
     def __init__(
@@ -44,7 +45,9 @@ class Evaluator:
         *,
         every: int,
         episodes: int,
+        start: int = 0,
     ) -> None:
+        self.start = start
         self.env, self.members, self.plan = env, members, plan
         self.every, self.episodes, self.lanes = every, episodes, plan.lanes
         self.own = np.arange(len(members), env.n)  # environments, (P * lanes,)
@@ -58,7 +61,7 @@ class Evaluator:
         self._stale: Lanes = self.own[:0]  # lanes that moved after the snapshot was asked
 
     def due(self, step: int) -> bool:
-        return self.episodes > 0 and step % self.every == 0
+        return self.episodes > 0 and step >= self.start and step % self.every == 0
 
     def begin(self, step: int) -> None:
         """Start the evaluation of the snapshot taken at ``step``."""

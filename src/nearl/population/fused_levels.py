@@ -18,7 +18,6 @@ import triton.language as tl
 from torch import Tensor
 
 from nearl.memory import Transitions
-from nearl.neighbors.triton_floors import lowered_norms
 from nearl.neighbors.triton_search import search_triton
 from nearl.population.fused import block_of, dense
 from nearl.population.fused_act import precision
@@ -73,16 +72,15 @@ class FusedWalks(Walks):
         self._used = [flag for flag in (0, 1) if bool((self._online == flag).any())]
         self._single = Single(self, stacks, self._online)
         self._room: dict[int, list[Tensor]] = {}
-        self._norms: Tensor | None = None  # of the keys, for all levels
         # Which row of all levels has what follows a transition; below 0 where none has.
         self._row_of = torch.full(
             (ring.members, ring.capacity), -1, dtype=torch.int32, device=ring.data.device
         )
         neighbors.keep_sorted()
+        neighbors.keep_norms()
 
     def of(self, batch: Transitions, who: Tensor) -> Walked:
         if batch.slots.shape[1] > 1:
-            self._norms = lowered_norms(self.neighbors.keys, self.neighbors.count)
             return super().of(batch, who)
         return self._single.of(batch.slots, who[:, 0].to(torch.int32))
 
@@ -152,9 +150,8 @@ class FusedWalks(Walks):
             OBS=self._sizes[0], ACT=self._sizes[3], W=neighbors.width,
             PADDED=block_of(neighbors.width), ROWS=ROWS, num_warps=4,
         )  # fmt: skip
-        assert self._norms is not None
         return search_triton(
-            queries, neighbors.keys, neighbors.count, rows, norms=self._norms, out=out
+            queries, neighbors.keys, neighbors.count, rows, norms=neighbors.norms, out=out
         )
 
 

@@ -67,6 +67,7 @@ class PopulationNeighbors:
         self.count = torch.zeros(1, dtype=torch.int64, device=self.device)  # keys per member
         self.total = torch.zeros(1, dtype=torch.int64, device=self.device)  # ever written
         self.sorted: SortedKeys | None = None
+        self.norms: Tensor | None = None  # of the keys, as ``triton_floors`` needs them
         self.among: Tensor | None = None  # slots of those that ``residual_search`` finds, ascending
         self._observed, self._next_check = 0, FIRST_CHECK
         self._search = best_search(self.device)
@@ -93,6 +94,7 @@ class PopulationNeighbors:
         self.keys.index_copy_(1, slot, self.embed(obs[:, None], act[:, None]))
         self.total.copy_((clock + 1).view(1))
         self.count.copy_(self.total.clamp(max=self.window))
+        self._renew_norms(slot)
 
     @torch.no_grad()
     def nearest(self, obs: Tensor, act: Tensor, *, rows: Tensor | None = None) -> Neighbors:
@@ -113,6 +115,23 @@ class PopulationNeighbors:
     def keep_sorted(self) -> None:
         """Have keys sorted from now on, for ``fused_search.nearest``."""
         self.sorted = SortedKeys(self.keys)
+
+    def keep_norms(self) -> None:
+        """Have norms of all keys from now on, for ``search_triton``."""
+        self.norms = torch.zeros(self.keys.shape[:2], device=self.device)
+        self._renew_norms()
+
+    def _renew_norms(self, at: Tensor | None = None) -> None:
+        """Make the norms anew that are kept, after the key at a slot has changed, or many have."""
+        if self.norms is not None:
+            from nearl.neighbors.triton_floors import lowered_norms
+
+            lowered_norms(self.keys, self.count, out=self.norms, at=at)
+
+    def put(self, slots: Tensor, obs: Tensor, act: Tensor) -> None:
+        """Make the keys at ``slots (n,)`` anew, of pairs ``(P, n, ...)``."""
+        self.keys.index_copy_(1, slots, self.embed(obs, act))
+        self._renew_norms()
 
     def resort(self, total: int) -> None:
         """Sort the first ``total`` keys, if they are kept sorted and enough of them are new."""
@@ -180,6 +199,7 @@ class PopulationNeighbors:
             self.keys.index_copy_(1, numbers % self.window, self.embed(obs[at], act[at]))
         self.count.fill_(min(total, self.window))
         self.total.fill_(total)
+        self._renew_norms()
 
     def state_dict(self) -> dict[str, Any]:
         """The metrics; keys are made from the rings' columns by ``rebuild``."""

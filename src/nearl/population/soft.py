@@ -120,7 +120,7 @@ class PopulationSoft:
     def reread(self, slots: Tensor) -> None:
         """Make the keys at ``slots (n,)`` anew from the ring, after a graph was tried out."""
         rows = self.ring.gather(slots.expand(self.ring.members, -1))
-        self.neighbors.keys.index_copy_(1, slots, self.neighbors.embed(rows.obs, rows.act))
+        self.neighbors.put(slots, rows.obs, rows.act)
 
     # -- errors ----------------------------------------------------------------------------------
 

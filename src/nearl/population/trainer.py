@@ -38,7 +38,8 @@ class Population:
     """``members`` trained for ``steps`` steps each, one simulation per member.
 
     With a folder ``out``, evaluations go to ``out/eval.csv`` and TensorBoard, and the population
-    continues from the folder's checkpoint where there is one. ``threads`` is how many step
+    continues from the folder's checkpoint where there is one. Nothing is evaluated before step
+    ``eval_from``, and training does not depend on that. ``threads`` is how many step
     simulations, ``tf32`` whether matrix products on a GPU may round to it, ``module`` what makes
     the nearest-neighbor phase of members whose ``nn.weight`` is above 0.
     """
@@ -53,6 +54,7 @@ class Population:
         threads: int | None = None,
         eval_every: int = 10_000,
         eval_episodes: int = 5,
+        eval_from: int = 0,
         out: str | PathLike[str] | None = None,
         checkpoint_minutes: float = 10.0,
         table: bool = True,
@@ -74,7 +76,7 @@ class Population:
             busy = int(self.device.type == "cuda")  # with the device meanwhile
             threads = best_threads(env_id, len(members) + plan.share, busy=busy)
         self.env = environments(env_id, members, lanes=plan.lanes, threads=threads)
-        self.evaluator = Evaluator(self.env, members, plan, **rhythm)
+        self.evaluator = Evaluator(self.env, members, plan, **rhythm, start=eval_from)
         self.folder = None if out is None else Path(out)
         self._store = Store(self.folder, self.settings)
         state = self._store.read()

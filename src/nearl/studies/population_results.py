@@ -56,7 +56,7 @@ def from_rows(rows: Sequence[Mapping[str, Any]], columns: Sequence[str]) -> Eval
     returns: dict[str, Floats] = {}
     for row in rows:
         column = returns.setdefault(columns[row["member"]], np.full(len(steps), np.nan))
-        column[at[int(row["step"])]] = row["mean_return"]
+        column[at[int(row["step"])]] = float(_number(row["mean_return"]))  # as files have it
     return Evaluations(np.array(steps, np.int64), returns)
 
 
@@ -119,9 +119,13 @@ def write(path: Path, found: Evaluations) -> None:
     lines = [",".join(["step", *names])]
     for i, step in enumerate(found.steps):
         values = [found.returns[name][i] for name in names]
-        lines.append(",".join([str(step), *("" if np.isnan(v) else f"{v:.6g}" for v in values)]))
+        lines.append(",".join([str(step), *("" if np.isnan(v) else _number(v) for v in values)]))
     text = "\n".join(lines) + "\n"
     write_text(path, text)
+
+
+def _number(value: float) -> str:
+    return f"{value:.6g}"
 
 
 # -- settings ------------------------------------------------------------------------------------

@@ -25,6 +25,7 @@ from nearl.population.table import clock
 from nearl.studies.population_cell import PopulationCell, member_name
 from nearl.studies.population_results import (
     Evaluations,
+    differing,
     from_rows,
     made_with,
     merge_settings,
@@ -46,12 +47,15 @@ def run(
     together: int = 1,
     checkpoints: bool = True,
     tf32: bool = True,
+    eval_from: int = 0,
     on_cell: Callable[[PopulationCell, str], None] = lambda cell, text: None,
     **options: Any,
 ) -> bool:
     """Train what is missing, or for so many minutes; returns whether all of it is finished.
 
-    Arms whose every seed is in the ``results`` are not trained again.
+    Arms whose every seed is in the ``results`` are not trained again. Of a population that was cut
+    for good they may have the beginning: with ``eval_from`` nothing is evaluated before that step,
+    and what is evaluated then has to be what they have there.
     Evaluations reach the ``results`` as they come. So many populations ``together`` take turns,
     step by step: their updates can fill a large GPU better. Without ``checkpoints`` a population
     that is cut begins anew. ``on_cell`` is told what becomes of each cell; ``options`` are the
@@ -63,6 +67,7 @@ def run(
         raise ValueError(f"together must be at least 1, got {together}")
     if together > 1:
         options["table"] = False  # there is one terminal
+    options |= {"tf32": tf32, "eval_from": eval_from}
     end = None if minutes is None else time.monotonic() + 60 * minutes
     possible, begun = [], False
     lefts = left_of(cells, results)
@@ -70,6 +75,7 @@ def run(
         if (refusal := cell.refusal()) is None:
             if whole.refusal() is None:
                 settings_with(whole, results)
+            check_known(cell, results, eval_from)
             possible.append(cell)
         else:
             on_cell(cell, f"left out: {refusal}")
@@ -84,7 +90,7 @@ def run(
             return False
         begun = begun or bool(missing)  # every call makes a step at least
         folder = out if checkpoints else None
-        if not _train(missing, folder, results, end, tf32=tf32, on_cell=on_cell, **options):
+        if not _train(missing, folder, results, end, on_cell=on_cell, **options):
             return False
     return True
 
@@ -95,16 +101,15 @@ def _train(
     results: Path,
     end: float | None,
     *,
-    tf32: bool,
     on_cell: Callable[[PopulationCell, str], None],
     **options: Any,
 ) -> bool:
     """Train cells in turns until they are finished, or the time is over; returns which."""
     trainings = []
     for cell in cells:
-        population = _population(cell, out, tf32=tf32, **options)
+        population = _population(cell, out, **options)
         on_cell(cell, f"{len(population.members)} members, step {population.step:,} so far")
-        keep_settings(cell, results, made=_made(cell, population.device, tf32))
+        keep_settings(cell, results, made=_made(cell, population.device, options["tf32"]))
         collect = _collector(cell, population, results, on_cell)
         left = None if end is None else max(0.0, end - time.monotonic()) / 60
         training = population.training(minutes=left, on_evaluation=collect)
@@ -154,7 +159,10 @@ def _collector(
     begun, at_start = time.monotonic(), population.step
 
     def collect(rows: list[dict[str, Any]]) -> None:
-        keep(cell, from_rows(population.records.rows, cell.columns), results)
+        found = from_rows(population.records.rows, cell.columns)
+        if population.evaluator.start:
+            check_same(cell, found, results)
+        keep(cell, found, results)
         if not population.table:
             returns = np.array([row["mean_return"] for row in rows]).reshape(len(cell.names), -1)
             means = zip(cell.names, returns.mean(1), strict=True)
@@ -173,6 +181,30 @@ def _made(cell: PopulationCell, device: torch.device, tf32: bool) -> dict[str, A
         precision="tf32" if gpu and tf32 else "fp32",
         arms=list(cell.names),
     )
+
+
+def check_known(cell: PopulationCell, results: Path, eval_from: int) -> None:
+    """Refuse to leave out evaluations that the results do not have."""
+    if eval_from < 0:
+        raise ValueError(f"eval_from must be at least 0, got {eval_from}")
+    known = read(results / f"{cell.file}.csv")
+    least = min(map(known.reached, cell.columns))
+    if eval_from > least:
+        raise ValueError(
+            f"evaluations of {cell.file} cannot begin at step {eval_from:,}: the results in "
+            f"'{results}' have every seed's up to {least:,}, which is where they may begin at most"
+        )
+
+
+def check_same(cell: PopulationCell, found: Evaluations, results: Path) -> None:
+    """Refuse to go on where evaluations are not those that the results have."""
+    path = results / f"{cell.file}.csv"
+    if names := differing(read(path), found):
+        raise ValueError(
+            f"{', '.join(names)}: evaluated once more, not what '{path}' has at the same step, so "
+            "this is another run than the one that was cut. Train without eval_from "
+            "(--evaluate-from), into another results folder"
+        )
 
 
 def keep(cell: PopulationCell, found: Evaluations, results: Path) -> None:

@@ -110,23 +110,27 @@ def _train(
         population = _population(cell, out, **options)
         on_cell(cell, f"{len(population.members)} members, step {population.step:,} so far")
         keep_settings(cell, results, made=_made(cell, population.device, options["tf32"]))
-        collect = _collector(cell, population, results, on_cell)
-        left = None if end is None else max(0.0, end - time.monotonic()) / 60
-        training = population.training(minutes=left, on_evaluation=collect)
-        trainings.append((cell, population, training))
+        left = time_left(population)
+        collect = _collector(cell, population, results, on_cell, left)
+        minutes = None if end is None else max(0.0, end - time.monotonic()) / 60
+        training = population.training(minutes=minutes, on_evaluation=collect)
+        trainings.append((cell, population, training, left))
     with noted_interrupts() as interrupted:
-        for _ in take_turns([training for _, _, training in trainings]):
-            for _, population, _ in trainings:
+        for _ in take_turns([training for _, _, training, _ in trainings]):
+            for cell, population, _, left in trainings:
                 population.stopping = interrupted()
+                unseen = population.step < population.evaluator.start and not population.table
+                if unseen and population.step % cell.eval_every == 0:
+                    on_cell(cell, f"step {population.step:,}, not evaluated; {left()} left")
         stopped = interrupted()
-    for cell, population, _ in trainings:
+    for cell, population, *_ in trainings:
         population.records.close()
         cut = "and will begin anew" if out is None else "to be continued"
         text = f"at step {population.step:,}, {cut}"
         on_cell(cell, "finished" if population.done else text)
     if stopped:
         raise KeyboardInterrupt
-    return all(population.done for _, population, _ in trainings)
+    return all(population.done for _, population, *_ in trainings)
 
 
 def take_turns(all_of: Sequence[Iterator[None]]) -> Iterator[None]:
@@ -154,9 +158,9 @@ def _collector(
     population: Population,
     results: Path,
     on_cell: Callable[[PopulationCell, str], None],
+    left: Callable[[], str],
 ) -> Callable[[list[dict[str, Any]]], None]:
     """What adds each evaluation to the results and, without a live table, tells of it."""
-    begun, at_start = time.monotonic(), population.step
 
     def collect(rows: list[dict[str, Any]]) -> None:
         found = from_rows(population.records.rows, cell.columns)
@@ -167,11 +171,20 @@ def _collector(
             returns = np.array([row["mean_return"] for row in rows]).reshape(len(cell.names), -1)
             means = zip(cell.names, returns.mean(1), strict=True)
             text = ", ".join(f"{name} {mean:.0f}" for name, mean in means)
-            spent, made = time.monotonic() - begun, population.step - at_start
-            left = clock(spent / max(made, 1) * (population.steps - population.step))
-            on_cell(cell, f"step {rows[0]['step']:,}: {text}; {left} left")
+            on_cell(cell, f"step {rows[0]['step']:,}: {text}; {left()} left")
 
     return collect
+
+
+def time_left(population: Population) -> Callable[[], str]:
+    """What tells how long the rest will take, as fast as it has been from now on."""
+    begun, at_start = time.monotonic(), population.step
+
+    def left() -> str:
+        spent, made = time.monotonic() - begun, population.step - at_start
+        return clock(spent / max(made, 1) * (population.steps - population.step))
+
+    return left
 
 
 def _made(cell: PopulationCell, device: torch.device, tf32: bool) -> dict[str, Any]:

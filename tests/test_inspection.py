@@ -42,7 +42,7 @@ def cartpole(tmp_path_factory):
 @pytest.fixture(scope="module")
 def pendulum(tmp_path_factory):
     folder = tmp_path_factory.mktemp("runs") / "nntd3"
-    given = SMALL | {"lipschitz": 2.0, "buffer_size": 500}
+    given = SMALL | {"form": "td", "lipschitz": 2.0, "buffer_size": 500}
     return trained(folder, algo="nntd3", env="Pendulum-v1", given=given)
 
 
@@ -212,7 +212,7 @@ def test_words_and_numbers_are_complete(measured):
         {
             "algo": "nnddpg",
             "env": "Pendulum-v1",
-            "given": SMALL | {"neighbors": 2, "refresh": "batch"},
+            "given": SMALL | {"form": "td", "mix": 0, "neighbors": 2, "refresh": "batch"},
         },
     ],
 )

@@ -79,11 +79,12 @@ def equal(a, b, where="state"):
 @pytest.mark.parametrize(
     "changes",
     [
-        {"given": {"lipschitz": "auto"}},
+        {"given": {"form": "td", "lipschitz": "auto"}},
         {"algo": "nnsac"},
         {"algo": "td3"},
         {"algo": "sac", "given": {"use_sde": True, "train_freq": 5}},
-        {"algo": "nnddpg", "given": {"refresh": "batch", "noise_type": "ornstein-uhlenbeck"}},
+        {"algo": "nnddpg", "given": {"noise_type": "ornstein-uhlenbeck"}},
+        {"algo": "nnddpg", "given": {"form": "td", "mix": 0, "refresh": "batch"}},
         {"given": {"noise_type": "ornstein-uhlenbeck"}, "n_envs": 2},
         {"given": {"buffer_size": 90, "learning_rate": "lin_1e-3", "cutoff": 200}},
         {"preset": "authors", "given": {"cutoff": 1}},
@@ -146,7 +147,7 @@ def kill_after_a_checkpoint(run, command):
 
 
 @pytest.mark.parametrize(
-    ("algo", "options"), [("nntd3", ["--set", "lipschitz=auto"]), ("nnsac", [])]
+    ("algo", "options"), [("nntd3", ["--set", "form=td", "--set", "lipschitz=auto"]), ("nnsac", [])]
 )
 def test_a_killed_run_continues_to_the_same_numbers(tmp_path, algo, options):
     run = Run(tmp_path / "killed")
@@ -240,6 +241,8 @@ def test_steps_of_a_run_are_the_presets():
         (["td3", "--env", "CartPole-v1"], ["td3", "Discrete(2)"]),
         (["nntd3", "--set", "horizn=3"], ["horizn", "horizon"]),
         (["nntd3", "--set", "batch_size=0"], ["batch_size", "0"]),
+        (["nntd3", "--set", "lipschitz=3"], ["lipschitz = 3 would change nothing", "'paper'"]),
+        (["nnddpg", "--set", "nn={horizon: 3}"], ["horizon = 3 would change nothing"]),
         (["dddqn", "--env", "Pendulum-v1"], ["dddqn", "finitely many", "Box"]),
         (["ppo", "--preset", "paper"], ["ppo", "paper", "default"]),
         (["ppo", "--set", "clip_range=wide"], ["clip_range", "wide"]),

@@ -14,6 +14,8 @@ from stable_baselines3.common.vec_env import VecEnv
 
 from nearl.presets import load_preset, preset_of, written
 from nearl.presets.zoo import BASELINES, CONTRIB, FOLDERS, base_class, baseline_class
+from nearl.soft_checks import check_changes
+from nearl.soft_config import SoftNNConfig
 
 CLASSES = {
     "nnac": "NNAC",
@@ -96,6 +98,15 @@ def values_of(algo: str, preset: str, env_id: str, settings: Mapping[str, Any]) 
 
         return {"preset": preset, **asdict(make_config(preset, dict(settings), env_id))}
     return written(algo, preset, env_id, settings)
+
+
+def check_settings(values: Mapping[str, Any], settings: Mapping[str, Any]) -> None:
+    """Refuse ``settings`` that would change nothing in an agent with these ``values_of`` a preset.
+
+    Runs that have begun with such are not asked.
+    """
+    if "nn" in values:
+        check_changes(SoftNNConfig.of(values["nn"]), settings)
 
 
 def task_wrapper(

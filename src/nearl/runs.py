@@ -20,6 +20,7 @@ from stable_baselines3.common.vec_env import DummyVecEnv
 
 from nearl.algorithms import (
     check_algorithm,
+    check_settings,
     default_envs,
     evaluates_anywhere,
     load_checkpoint,
@@ -199,6 +200,8 @@ class Run:
         Where another process trains this run, it is refused, or begun when that one ends.
         """
         self._check_same(settings)
+        if not self._begun():
+            check_settings(self.values(settings), settings.settings)
         agent = self._agent(settings)  # what is refused leaves no folder
         with alone(self.folder, wait=wait):
             self._check_same(settings)

@@ -105,6 +105,12 @@ def check_unused(config: SoftNNConfig, given: Mapping[str, Any]) -> None:
         )
 
 
+def check_changes(config: SoftNNConfig, changes: Mapping[str, Any]) -> None:
+    """``check_unused`` of the changes to a preset; a weight is let through, since it may be 0."""
+    given = {**changes, **(changes.get("nn") or {})}
+    check_unused(config, {name: value for name, value in given.items() if name != "weight"})
+
+
 def _check_metric(config: SoftNNConfig) -> None:
     if isinstance(config.metric, str) and config.metric not in METRICS:
         known = ", ".join(map(repr, METRICS))

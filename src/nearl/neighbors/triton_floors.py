@@ -29,7 +29,6 @@ from torch import Tensor
 Precision = Literal["tf32", "tf32x3", "ieee"]
 TILE = 128  # points
 BLOCK = 128  # queries of a program, at most
-FEW = 32  # queries that are multiplied by themselves: with so few it is reading that takes time
 WARPS = 4  # of a program
 NORMS = 1024  # points of a program that squares them
 PROGRAMS = 2048  # at least
@@ -105,8 +104,8 @@ def tile_floors(
     floors = torch.empty((members, wanted, tiles), device=queries.device)
     _floors[(blocks, splits, members)](
         queries, keys, norms, count, rows, floors, wanted, capacity, tiles, splits,
-        W=width, PADDED=padded_width(width), BLOCK=block, FEW=min(FEW, block), TILE=TILE,
-        PRECISION=precision, CUT=precision == "tf32", num_warps=WARPS,
+        W=width, PADDED=padded_width(width), BLOCK=block, TILE=TILE, PRECISION=precision,
+        CUT=precision == "tf32", num_warps=WARPS,
     )  # fmt: skip
     return floors
 
@@ -163,58 +162,36 @@ def _norms(  # type: ignore[no-untyped-def]
 @triton.jit
 def _floors(  # type: ignore[no-untyped-def]
     queries, keys, norms, count, rows, floors, wanted, capacity, tiles, splits,
-    W: tl.constexpr, PADDED: tl.constexpr, BLOCK: tl.constexpr, FEW: tl.constexpr,
-    TILE: tl.constexpr, PRECISION: tl.constexpr, CUT: tl.constexpr,
-):  # fmt: skip
-    """floors[p, q, t] = min over tile t of |x|^2, lowered, - 2qx, for a share of the tiles."""
-    start = tl.program_id(0) * BLOCK
-    p = tl.program_id(2).to(tl.int64)
-    asked = tl.load(rows + p).to(tl.int32) - start
-    if asked <= 0:
-        return
-    stored = tl.load(count).to(tl.int32)
-    used = (stored + TILE - 1) // TILE
-    share = (used + splits - 1) // splits
-    first = tl.program_id(1) * share
-    last = tl.minimum(first + share, used)
-    queries += p * wanted * W
-    keys += p * capacity * W
-    norms += p * capacity
-    floors += p * tiles * wanted
-    if asked <= FEW:
-        _block_floors(
-            queries, keys, norms, floors, start, first, last, stored, wanted, tiles,
-            W, PADDED, FEW, TILE, PRECISION, CUT,
-        )  # fmt: skip
-    else:
-        _block_floors(
-            queries, keys, norms, floors, start, first, last, stored, wanted, tiles,
-            W, PADDED, BLOCK, TILE, PRECISION, CUT,
-        )  # fmt: skip
-
-
-@triton.jit
-def _block_floors(  # type: ignore[no-untyped-def]
-    queries, keys, norms, floors, start, first, last, stored, wanted, tiles,
     W: tl.constexpr, PADDED: tl.constexpr, BLOCK: tl.constexpr, TILE: tl.constexpr,
     PRECISION: tl.constexpr, CUT: tl.constexpr,
 ):  # fmt: skip
-    """Of one member, BLOCK queries from ``start`` on, and tiles from ``first`` to ``last``."""
+    """floors[p, q, t] = min over tile t of |x|^2, lowered, - 2qx, for a share of the tiles."""
+    start = tl.program_id(0) * BLOCK
+    split = tl.program_id(1)
+    p = tl.program_id(2).to(tl.int64)
+    if start >= tl.load(rows + p):
+        return
+    stored = tl.load(count).to(tl.int32)
+    used = (stored + TILE - 1) // TILE
     m = start + tl.arange(0, BLOCK)
     d = tl.arange(0, PADDED)
     q = tl.load(
-        queries + m[:, None] * W + d[None, :],
+        queries + p * wanted * W + m[:, None] * W + d[None, :],
         mask=(m[:, None] < wanted) & (d[None, :] < W),
         other=0.0,
     )  # (BLOCK, PADDED)
     if CUT:
         q = _rounded(q)
     q = q * -2.0
-    n = first * TILE + tl.arange(0, TILE)
+    base = keys + p * capacity * W
+    norms += p * capacity
+    out = floors + p * tiles * wanted
+    share = (used + splits - 1) // splits
+    n = split * share * TILE + tl.arange(0, TILE)
     norm = tl.load(norms + n, mask=n < stored, other=float("inf"))
-    for t in range(first, last):
+    for t in range(split * share, tl.minimum(split * share + share, used)):
         x = tl.load(
-            keys + n[:, None] * W + d[None, :],
+            base + n[:, None] * W + d[None, :],
             mask=(n[:, None] < stored) & (d[None, :] < W),
             other=0.0,
         )  # (TILE, PADDED)
@@ -222,5 +199,5 @@ def _block_floors(  # type: ignore[no-untyped-def]
         # Those of the next tile are on their way while this one is multiplied.
         following = tl.load(norms + n, mask=n < stored, other=float("inf"))
         value = norm[None, :] + tl.dot(q, tl.trans(x), input_precision=PRECISION)
-        tl.store(floors + m * tiles + t, tl.min(value, axis=1), mask=m < wanted)
+        tl.store(out + m * tiles + t, tl.min(value, axis=1), mask=m < wanted)
         norm = following

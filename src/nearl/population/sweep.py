@@ -8,7 +8,7 @@ from typing import Any
 
 from nearl.population.from_preset import settings_from_preset
 from nearl.population.members import MODULE, MemberSettings
-from nearl.soft_checks import check_unused
+from nearl.soft_checks import check_changes
 
 
 def sweep(
@@ -41,7 +41,7 @@ def sweep(
             changes = dict(zip(own, values, strict=True))
             for seed in seeds:
                 member = settings_from_preset(algo, preset, env_id, seed, changes)
-                check_unused(member.nn, {n: v for n, v in changes.items() if n != "weight"})
+                check_changes(member.nn, changes)
                 if member not in members:
                     members.append(member)
     if not members:

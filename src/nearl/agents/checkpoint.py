@@ -7,10 +7,10 @@ from dataclasses import asdict, replace
 from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
-    from nearl.agents.nnac import NNAC
+    from nearl.agents.savable import Savable
 
 
-def state_of(agent: NNAC) -> dict[str, Any]:
+def state_of(agent: Savable) -> dict[str, Any]:
     """Everything that learning goes on from, the environments included."""
     env = agent.env
     replayable = env is not None and env.has_attr("replay_state")
@@ -32,7 +32,7 @@ def state_of(agent: NNAC) -> dict[str, Any]:
     }
 
 
-def restore(agent: NNAC, state: Mapping[str, Any]) -> None:
+def restore(agent: Savable, state: Mapping[str, Any]) -> None:
     """Continue from ``state_of``; environments that are ``Replayable`` continue too."""
     # A setting that did not exist when the checkpoint was made had what is its default now.
     made = asdict(replace(type(agent.config)(), **state["config"]))

@@ -1,9 +1,11 @@
-"""NNAC: the nearest-neighbor actor-critic, with Stable-Baselines3's interface."""
+"""NNAC: the nearest-neighbor actor-critic, with Stable-Baselines3's interface.
+
+``learn`` is Algorithm 1: step the environments, then the learner stores what they answered (memory
+and index) and trains (sample, critic, loss, optimizer), by the graph or by the paper's rollouts.
+"""
 
 from __future__ import annotations
 
-import os
-import warnings
 from typing import Any, ClassVar, Self
 
 import numpy as np
@@ -12,32 +14,29 @@ from gymnasium import spaces
 from stable_baselines3.common.base_class import BaseAlgorithm
 from stable_baselines3.common.policies import BasePolicy
 from stable_baselines3.common.type_aliases import GymEnv, MaybeCallback
-from stable_baselines3.common.utils import safe_mean, update_learning_rate
+from stable_baselines3.common.utils import safe_mean
 from stable_baselines3.common.vec_env import VecEnv
 
 from nearl.agents.candidates import candidate_actions
-from nearl.agents.checkpoint import restore, state_of
-from nearl.agents.config import FIRST, SETTINGS, changed, make_config
-from nearl.agents.copies import shallow
-from nearl.agents.files import check_model, write_whole
+from nearl.agents.config import changed, make_config
 from nearl.agents.graph_learner import GraphLearner
-from nearl.agents.learner import Learner, Row
+from nearl.agents.learner import Learner
 from nearl.agents.moving_scale import check_scale
 from nearl.agents.policy import ActorPolicy
 from nearl.agents.rollout_learner import RolloutLearner
+from nearl.agents.savable import Savable
 from nearl.agents.spaces import check_spaces, environment_name, make_metric
+from nearl.agents.transitions import transitions
 from nearl.experience import Experience
 from nearl.memory import TransitionMemory
 from nearl.metrics import Metric
 from nearl.networks import CategoricalActor, on_host
-from nearl.saving import load_state, save_state
 
 Array = np.ndarray[Any, Any]
 SCALES = "NNAC can scale observations itself: standardize=True. "
-MADE = ("experience", "learner", "_greedy")  # of an agent's policy and settings
 
 
-class NNAC(BaseAlgorithm):
+class NNAC(Savable):
     """Actor-critic whose critic is made of stored transitions and their nearest neighbors.
 
     ``preset`` is "default", "rollout" or "paper"; any field of ``NNACConfig`` can be given by
@@ -48,7 +47,6 @@ class NNAC(BaseAlgorithm):
         "MlpPolicy": ActorPolicy,
         "CnnPolicy": ActorPolicy,  # what the policy is made of follows from the observations
     }
-    policy: ActorPolicy
 
     def __init__(
         self,
@@ -149,6 +147,8 @@ class NNAC(BaseAlgorithm):
         self.rng.bit_generator.state = np.random.default_rng(sequence).bit_generator.state
         self.generator.manual_seed(int(sequence.generate_state(1)[0]))
 
+    # -- acting ----------------------------------------------------------------------------------
+
     def predict(
         self,
         observation: Any,
@@ -167,6 +167,10 @@ class NNAC(BaseAlgorithm):
             return self._greedy(observation).argmax(1), state
         return super().predict(observation, state, episode_start, deterministic)
 
+    def act(self, obs: Array) -> Array:
+        """Sample actions for the environments, ``(n_envs, ...)``."""
+        return self.learner.choose(obs)
+
     # -- learning --------------------------------------------------------------------------------
 
     def learn(
@@ -179,6 +183,7 @@ class NNAC(BaseAlgorithm):
         progress_bar: bool = False,
     ) -> Self:
         """Train for ``total_timesteps`` environment steps; ``log_interval`` is in episodes."""
+        check_scale(self.env, "NNAC", SCALES)
         total, hooks = self._setup_learn(
             total_timesteps, callback, reset_num_timesteps, tb_log_name, progress_bar
         )
@@ -189,7 +194,9 @@ class NNAC(BaseAlgorithm):
             # What SB3's callbacks look for has SB3's names.
             obs = self._last_obs
             actions, new_obs, rewards, dones, infos = self._interact()
-            row = self._row(obs, actions, rewards, new_obs, dones, infos)
+            row = transitions(
+                obs, actions, rewards, new_obs, dones, infos, self.config.terminal_reward
+            )
             hooks.update_locals(locals())
             if not hooks.on_step():
                 break
@@ -216,38 +223,6 @@ class NNAC(BaseAlgorithm):
         self._last_obs = new_obs
         return actions, new_obs, rewards, dones, infos
 
-    def _row(
-        self,
-        obs: Any,
-        actions: Array,
-        rewards: Array,
-        new_obs: Array,
-        dones: Array,
-        infos: list[dict[str, Any]],
-    ) -> Row:
-        """The transitions of a step with their true next observations."""
-        truncated, next_obs = np.zeros(len(dones), dtype=bool), new_obs
-        if dones.any():
-            next_obs = new_obs.copy()
-            for i in np.flatnonzero(dones):
-                next_obs[i] = infos[i]["terminal_observation"]
-                truncated[i] = infos[i].get("TimeLimit.truncated", False)
-        terminated = dones & ~truncated
-        if self.config.terminal_reward is not None:
-            rewards = np.where(terminated, self.config.terminal_reward, rewards)
-        return {
-            "obs": obs,
-            "act": actions,
-            "reward": rewards.astype(np.float32),
-            "next_obs": next_obs,
-            "terminated": terminated,
-            "truncated": truncated,
-        }
-
-    def act(self, obs: Array) -> Array:
-        """Sample actions for the environments, ``(n_envs, ...)``."""
-        return self.learner.choose(obs)
-
     def _train_when_due(self) -> None:
         config = self.config
         wait = max(config.train_freq, config.train_growth * len(self.experience))
@@ -269,91 +244,3 @@ class NNAC(BaseAlgorithm):
         self.logger.record("time/total_timesteps", self.num_timesteps, exclude="tensorboard")
         self.logger.record("train/n_updates", self._n_updates, exclude="tensorboard")
         self.logger.dump(step=self.num_timesteps)
-
-    # -- copying and saving ----------------------------------------------------------------------
-
-    def __getstate__(self) -> dict[str, Any]:
-        """The agent without what is made of it, whose state comes along instead."""
-        own = {name: value for name, value in self.__dict__.items() if name not in MADE}
-        if "learner" in self.__dict__:
-            own["_parts"] = self.experience.state_dict(), self.learner.state_dict()
-        return own
-
-    __copy__ = shallow
-
-    def __setstate__(self, state: dict[str, Any]) -> None:
-        """A copy has a learner of its own, which goes on as the other would."""
-        parts = state.pop("_parts", None)
-        self.__dict__.update(state)
-        if parts is not None:
-            self._make_learner()
-            self.experience.load_state_dict(parts[0])
-            self.learner.load_state_dict(parts[1])
-
-    def _excluded_save_params(self) -> list[str]:
-        return [*super()._excluded_save_params(), *MADE, "rng", "generator"]
-
-    def _get_torch_save_params(self) -> tuple[list[str], list[str]]:
-        return ["policy", "policy.optimizer"], []
-
-    def save(self, path: Any, exclude: Any = None, include: Any = None) -> None:
-        """Save policy and settings as SB3 does, but so that the file is never half-written."""
-        save = super().save
-        write_whole(path, ".zip", lambda file: save(file, exclude=exclude, include=include))
-
-    @classmethod
-    def load(cls, path: Any, env: Any = None, *args: Any, **kwargs: Any) -> Self:
-        """SB3's ``load``, which also takes settings of NNAC; a damaged file is named."""
-        check_model(path, "NNAC")
-        changes = {name: kwargs.pop(name) for name in (*FIRST, *SETTINGS) if name in kwargs}
-        model = super().load(path, env, *args, **kwargs, _changes=changes)
-        if "learning_rate" in changes:  # the optimizer came back with its own
-            update_learning_rate(model.policy.optimizer, model.config.learning_rate)
-        return model
-
-    @property
-    def replay_buffer(self) -> TransitionMemory:
-        """The transitions, by the name that SB3's callbacks save them by."""
-        return self.experience.memory
-
-    def save_replay_buffer(self, path: str | os.PathLike[str]) -> None:
-        """Save the transitions, as SB3's off-policy agents do."""
-        self.experience.memory.save(path)
-
-    def load_replay_buffer(self, path: str | os.PathLike[str]) -> None:
-        """Replace the transitions by saved ones; values are found anew from them."""
-        saved = TransitionMemory.load(path).state_dict()
-        try:
-            self.experience.memory.check_state(saved)
-        except ValueError as error:
-            raise ValueError(f"'{path}' does not fit this agent: {error}") from error
-        self.experience.load_state_dict(self.experience.state_dict() | {"memory": saved})
-
-    def _setup_learn(self, *args: Any, **kwargs: Any) -> Any:
-        if self.env is None:
-            raise ValueError(
-                "this agent has no environment to learn in: NNAC.load(path, env=...) gives it one, "
-                "or set_env(...)"
-            )
-        check_scale(self.env, "NNAC", SCALES)
-        if self.num_timesteps and not len(self.experience.memory):
-            warnings.warn(
-                f"this agent has learned for {self.num_timesteps} steps and its memory is empty, "
-                "as after NNAC.load: it goes on from a few new transitions, and may lose what it "
-                "can; load_replay_buffer(path) first",
-                stacklevel=3,
-            )
-        result = super()._setup_learn(*args, **kwargs)
-        self._trained_at = min(self._trained_at, self.num_timesteps)  # steps may count from 0 again
-        if self.ep_info_buffer is not None:
-            self.ep_info_buffer.extend(self._episode_infos)
-            self._episode_infos = []
-        return result
-
-    def save_checkpoint(self, path: str | os.PathLike[str]) -> None:
-        """Save everything that learning goes on from, the environments included."""
-        save_state(path, "nnac-checkpoint", state_of(self))
-
-    def load_checkpoint(self, path: str | os.PathLike[str]) -> None:
-        """Continue from a checkpoint to the same numbers as if nothing had happened."""
-        restore(self, load_state(path, "nnac-checkpoint"))

@@ -6,6 +6,7 @@ import signal
 import subprocess
 import sys
 import time
+import warnings
 
 import gymnasium as gym
 import numpy as np
@@ -171,6 +172,26 @@ def test_the_learning_rate_sees_the_whole_run_and_is_logged(tmp_path):
     logged = {event.step: event.value for event in events.Scalars("train/learning_rate")}
     assert logged[100] == pytest.approx(0.005) and logged[200] == pytest.approx(0)
     assert {"eval/mean_return", "train/critic_loss", "nn/weight"} <= set(events.Tags()["scalars"])
+
+
+@pytest.mark.parametrize("rate", ["lin_0.01", 0.01])
+def test_more_steps_are_told_where_they_make_another_run(tmp_path, rate):
+    given = {"learning_rate": rate}
+    run, whole = Run(tmp_path / "run"), Run(tmp_path / "whole")
+    run.train(settings(steps=150, given=given))
+    with warnings.catch_warnings(record=True) as told:
+        warnings.simplefilter("always")
+        for _ in range(2):  # told once: then it is a run of 220 steps
+            run.train(settings(steps=220, given=given))
+        whole.train(settings(steps=220, given=given))
+    told = [str(warning.message) for warning in told if "goes on to" in str(warning.message)]
+    if rate == 0.01:
+        assert not told
+        same(whole, run)
+    else:
+        assert len(told) == 1 and "for 150 steps and goes on to 220: learning_rate=lin_" in told[0]
+        with pytest.raises(AssertionError):
+            same(whole, run)
 
 
 def test_a_state_is_restored_in_place_and_other_buffers_are_refused():

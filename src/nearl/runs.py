@@ -35,6 +35,7 @@ from nearl.envs import Finite, Replayable
 from nearl.evaluation import evaluate
 from nearl.interrupts import noted_interrupts
 from nearl.locking import alone
+from nearl.presets.values import by_progress
 from nearl.recorder import Recorder
 from nearl.saving import CorruptFileError, remove_leftovers, write_text
 
@@ -219,6 +220,8 @@ class Run:
         resume = load_checkpoint(agent, self.checkpoint) if known else lambda: None
         if agent.num_timesteps >= settings.steps:
             return agent
+        if known and self._exists():
+            self._warn_of_steps(settings)
         self._write_settings(settings)
         rows = [row for row in self.rows() if row["step"] <= agent.num_timesteps]
         agent.set_logger(configure(str(self.folder / "tensorboard"), ["tensorboard"]))
@@ -280,6 +283,17 @@ class Run:
                     f"'{self.folder}' holds a run with {', '.join(different)}; "
                     "use another folder, or the same settings to continue it"
                 )
+
+    def _warn_of_steps(self, settings: RunSettings) -> None:
+        """Say so where another number of steps makes another run."""
+        before, falling = self.settings().steps, by_progress(self.values(settings))
+        if falling and before != settings.steps:
+            warnings.warn(
+                f"'{self.folder}' was begun for {before} steps and goes on to {settings.steps}: "
+                f"{', '.join(falling)} follows the share of them that is over, so this is another "
+                f"run than one begun for {settings.steps} steps; for that one use another folder",
+                stacklevel=4,
+            )
 
     def _write_settings(self, settings: RunSettings) -> None:
         given = asdict(settings) | {"values": self.values(settings)}

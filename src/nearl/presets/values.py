@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import ast
 import math
+from collections.abc import Mapping
 from dataclasses import dataclass
 from importlib import import_module
 from typing import TYPE_CHECKING, Any
@@ -41,6 +42,15 @@ def schedule(value: Any, name: str) -> float | Linear:
     if not 0.0 <= number < math.inf:
         raise ValueError(f"{name} must be a number of at least 0, got {value!r}")
     return Linear(number) if falls else number
+
+
+def by_progress(values: Mapping[str, Any]) -> list[str]:
+    """Those ``values`` that follow the share of training that is over, as name=value."""
+    return [
+        f"{name}={value}"
+        for name, value in values.items()
+        if name == "exploration_fraction" or (isinstance(value, str) and value.startswith("lin_"))
+    ]
 
 
 def literal_dict(value: Any, name: str) -> dict[str, Any]:

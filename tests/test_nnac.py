@@ -10,12 +10,14 @@ import numpy as np
 import pytest
 import torch
 from gymnasium import spaces
+from stable_baselines3 import A2C, DQN, PPO, SAC
 from stable_baselines3.common.callbacks import BaseCallback, CheckpointCallback, EvalCallback
 from stable_baselines3.common.env_util import make_vec_env
 from stable_baselines3.common.monitor import Monitor
 
-from nearl.agents import NNAC
+from nearl.agents import NNAC, NNTD3, UCRLFA
 from nearl.agents.config import NNACConfig, presets
+from nearl.agents.policy import ActorPolicy
 from nearl.evaluation import evaluate
 from nearl.saving import CorruptFileError
 
@@ -213,6 +215,51 @@ def test_a_damaged_model_is_named(tmp_path, damage):
         NNAC.load(path)
     with pytest.raises(FileNotFoundError):
         NNAC.load(tmp_path / "absent.zip")
+
+
+@pytest.mark.parametrize(
+    ("agent", "env", "words"),
+    [
+        (
+            PPO,
+            "CartPole-v1",
+            r"settings of PPO, .*'stable_baselines3.common.*such as PPO\.load\(path\)",
+        ),
+        (A2C, "CartPole-v1", r"settings of A2C, .*such as A2C\.load"),
+        (DQN, "CartPole-v1", r"settings of DQN, .*such as DQN\.load"),
+        (SAC, "Pendulum-v1", r"settings of SAC, .*such as SAC\.load"),
+        (NNTD3, "Pendulum-v1", r"settings of NNTD3 or NNDDPG, .*such as NNTD3\.load"),
+        (UCRLFA, "CartPole-v1", r"a model of UCRLFA; UCRLFA\.load\(path\) loads it"),
+    ],
+)
+def test_the_file_of_another_agent_is_refused_by_name(tmp_path, agent, env, words):
+    agent("MlpPolicy", env).save(tmp_path / "other")
+    with pytest.raises(ValueError, match=rf"other\.zip' is no model of NNAC: .*{words}"):
+        NNAC.load(tmp_path / "other", env=gym.make(env))
+
+
+def test_a_file_that_is_no_model_is_refused_by_what_it_holds(tmp_path):
+    model = NNAC("MlpPolicy", "CartPole-v1", seed=0).learn(20)
+    model.save_replay_buffer(tmp_path / "memory.pt")
+    model.save_checkpoint(tmp_path / "checkpoint.pt")
+    model.policy.save(tmp_path / "policy.pt")
+    for name, words in {
+        "memory.pt": r"the transitions of an agent; load_replay_buffer\(path\)",
+        "checkpoint.pt": r"a checkpoint of NNAC; load_checkpoint\(path\)",
+        "policy.pt": "other data of torch; NNAC.load takes what NNAC.save wrote",
+    }.items():
+        with pytest.raises(ValueError, match=rf"{name}' is no model of NNAC: it holds {words}"):
+            NNAC.load(tmp_path / name)
+
+
+class OwnPolicy(ActorPolicy):
+    """As a user may write one."""
+
+
+def test_a_model_with_another_policy_or_fewer_settings_is_nnacs_own(tmp_path):
+    model = NNAC(OwnPolicy, "CartPole-v1", seed=0)
+    model.save(tmp_path / "model", exclude=["config"])
+    assert isinstance(NNAC.load(tmp_path / "model").policy, OwnPolicy)
 
 
 class Odd(gym.Env):

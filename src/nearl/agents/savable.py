@@ -18,6 +18,7 @@ from nearl.agents.copies import shallow
 from nearl.agents.files import check_model, write_whole
 from nearl.agents.learner import Learner
 from nearl.agents.policy import ActorPolicy
+from nearl.agents.saved_by import refuse_others
 from nearl.experience import Experience
 from nearl.memory import TransitionMemory
 from nearl.saving import load_state, save_state
@@ -76,8 +77,9 @@ class Savable(BaseAlgorithm):
 
     @classmethod
     def load(cls, path: Any, env: Any = None, *args: Any, **kwargs: Any) -> Self:
-        """SB3's ``load``, which also takes settings of NNAC; a damaged file is named."""
+        """SB3's ``load``, which also takes settings of NNAC; files of others are refused."""
         check_model(path, "NNAC")
+        refuse_others(path)
         changes = {name: kwargs.pop(name) for name in (*FIRST, *SETTINGS) if name in kwargs}
         model = super().load(path, env, *args, **kwargs, _changes=changes)
         if "learning_rate" in changes:  # the optimizer came back with its own

@@ -163,8 +163,45 @@ def test_ctrl_c_leaves_a_checkpoint_from_which_it_goes_on(tmp_path, algo):
     assert all(torch.equal(a, b) for a, b in pairs)
 
 
-def test_an_error_in_the_users_code_is_told_with_its_place(tmp_path):
-    (tmp_path / "my_tasks.py").write_text(
+def test_an_error_in_the_users_code_is_told_with_its_place(tmp_path, monkeypatch):
+    told = broken(tmp_path, "train nntd3", "return np.zeros(2) + np.zeros(3)")
+    assert told.returncode == 2 and "Traceback" not in told.stderr
+    assert "could not be broadcast" in told.stderr and "my_tasks.py, line 8" in told.stderr
+    monkeypatch.setenv("NEARL_TRACEBACK", "1")
+    told = broken(tmp_path, "train nntd3", "return np.zeros(2) + np.zeros(3)")
+    assert "Traceback" in told.stderr
+    monkeypatch.delenv("NEARL_TRACEBACK")
+    wrong = [*COMMAND, "train", "nntd3", "--steps", "0", "--out", "run"]
+    told = subprocess.run(wrong, capture_output=True, text=True, cwd=tmp_path, check=False)
+    assert told.stderr.strip().endswith("error: steps must be at least 1, got 0")
+
+
+@pytest.mark.parametrize(
+    ("body", "words"),
+    [
+        ("raise RuntimeError('no contact')", "RuntimeError: no contact"),
+        ("return {}['torque']", "KeyError: 'torque'"),
+        ("return np.zeros(2)[7]", "IndexError: index 7 is out of bounds"),
+    ],
+)
+@pytest.mark.parametrize("command", ["train nntd3", "population --algos td3 --threads 2"])
+def test_errors_of_every_kind_in_a_users_task_are_one_line(tmp_path, command, body, words):
+    told = broken(tmp_path, command, body)
+    assert told.returncode == 2 and "Traceback" not in told.stderr
+    assert words in told.stderr and f"{tmp_path / 'my_tasks.py'}, line 8" in told.stderr
+
+
+def test_an_error_in_what_a_users_task_calls_of_nearl_keeps_its_traceback(tmp_path):
+    body = "from nearl.metrics import ActionCode; ActionCode.box(2).no_such_name"
+    told = broken(tmp_path, "train nntd3", body)
+    assert "Traceback" not in told.stderr and "AttributeError" in told.stderr  # theirs
+    body = "import nearl; nearl.no_such_name"  # ours raises it
+    told = broken(tmp_path, "train nntd3", body)
+    assert told.returncode == 1 and "Traceback" in told.stderr
+
+
+def broken(folder, command, body):
+    (folder / "my_tasks.py").write_text(
         "import gymnasium as gym, numpy as np\n"
         "from gymnasium import spaces\n"
         "class Broken(gym.Env):\n"
@@ -172,19 +209,12 @@ def test_an_error_in_the_users_code_is_told_with_its_place(tmp_path):
         "    def reset(self, *, seed=None, options=None):\n"
         "        return np.zeros(2, np.float32), {}\n"
         "    def step(self, action):\n"
-        "        return np.zeros(2) + np.zeros(3)\n"
+        f"        {body}\n"
         "gym.register('Broken-v0', entry_point=Broken, max_episode_steps=9)\n"
     )
-    run = [*COMMAND, "train", "nntd3", "--env", "my_tasks:Broken-v0", "--out", "run"]
-    told = subprocess.run(run, capture_output=True, text=True, cwd=tmp_path, check=False)
-    assert told.returncode == 2 and "Traceback" not in told.stderr
-    assert "could not be broadcast" in told.stderr and "my_tasks.py, line 8" in told.stderr
-    more = os.environ | {"NEARL_TRACEBACK": "1"}
-    told = subprocess.run(run, capture_output=True, text=True, cwd=tmp_path, check=False, env=more)
-    assert "Traceback" in told.stderr
-    wrong = [*COMMAND, "train", "nntd3", "--steps", "0", "--out", "run"]
-    told = subprocess.run(wrong, capture_output=True, text=True, cwd=tmp_path, check=False)
-    assert told.stderr.strip().endswith("error: steps must be at least 1, got 0")
+    words = [*COMMAND, *command.split(), "--env", "my_tasks:Broken-v0", "--out", "run"]
+    words += ["--device", "cpu"]
+    return subprocess.run(words, capture_output=True, text=True, cwd=folder, check=False)
 
 
 @pytest.mark.parametrize("read", [parse, parse_sweep])

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import os
 import sys
-import sysconfig
 import time
 import traceback
 from pathlib import Path
@@ -25,6 +24,7 @@ from nearl.cli_sac import study_sac
 from nearl.cli_set import parse
 from nearl.cli_study import study_app
 from nearl.saving import file_name
+from nearl.user_code import OURS, place_of
 
 app = typer.Typer(
     help="Nearest-neighbor critics that make deep RL learn faster.",
@@ -44,6 +44,7 @@ app.add_typer(study_app, name="study")
 app.add_typer(metric_app, name="metric")
 
 INTERRUPTED = 130  # what a command that Ctrl-C ended returns
+MISTAKES = (ValueError, TypeError, OSError, ImportError, GymError)  # of who gives the command
 CONTINUED = {"train", "population", "study", "demo"}  # commands which then go on
 
 Folder = Annotated[Path, typer.Argument(help="Folder of a run made by `nearl train`.")]
@@ -214,28 +215,31 @@ def demo(
     console.print(f"model: {out / 'model.zip'}   evaluations: {out / 'eval.csv'}")
 
 
-def place_of(error: BaseException) -> str:
-    """Where in the user's own code an error was raised, or how to see where it was."""
-    roots = (str(Path(__file__).parent), *sysconfig.get_paths().values(), "<")
-    frames = traceback.extract_tb(error.__traceback__)[1:]  # the first is this command
-    for frame in reversed(frames):
-        if not frame.filename.startswith(roots):
-            return f" ({frame.filename}, line {frame.lineno}; NEARL_TRACEBACK=1 shows more)"
-    last = frames[-1].filename if frames else roots[0]
-    foreign = type(error) in (ValueError, TypeError) and not last.startswith(roots[0])
-    return " (NEARL_TRACEBACK=1 shows where)" if foreign else ""  # words of another library
+def told(error: Exception) -> str | None:
+    """An error in one line, with its place in the user's own code; None for a defect of nearl."""
+    words, place = str(error), place_of(error)
+    if not isinstance(error, MISTAKES):
+        if place is None or place[1]:  # not theirs, or in what their code has called of ours
+            return None
+        words = f"{type(error).__name__}: {error}"
+    if place is not None:
+        return f"error: {words} ({place[0]}; NEARL_TRACEBACK=1 shows more)"
+    last = traceback.extract_tb(error.__traceback__)[-1].filename
+    foreign = type(error) in (ValueError, TypeError) and not last.startswith(OURS)
+    where = " (NEARL_TRACEBACK=1 shows where)" if foreign else ""  # words of another library
+    return f"error: {words}{where}"
 
 
 def main() -> None:
-    """Entry point: mistakes in the arguments end with one line, not a traceback."""
+    """Entry point: mistakes in arguments and errors in a user's code end with one line."""
     if os.getcwd() not in sys.path:
         sys.path.append(os.getcwd())  # so that my_module:MyTask-v0 is found
     try:
         app()
-    except (ValueError, TypeError, OSError, ImportError, GymError) as error:
-        if os.environ.get("NEARL_TRACEBACK"):
+    except Exception as error:
+        if os.environ.get("NEARL_TRACEBACK") or (line := told(error)) is None:
             raise
-        errors.print(f"error: {error}{place_of(error)}")
+        errors.print(line)
         raise SystemExit(2) from error
     except SystemExit as end:
         if end.code == INTERRUPTED and CONTINUED.intersection(sys.argv[1:2]):

@@ -10,6 +10,7 @@ from typing import IO, Any
 import gymnasium as gym
 
 from nearl.envs.vectorized import VectorizedGym
+from nearl.user_code import keep_place
 
 
 def main() -> None:
@@ -50,10 +51,13 @@ def serve(calls: IO[bytes], answers: IO[bytes]) -> None:
 
 def portable(error: Exception) -> Exception:
     """The error, or its words where it cannot be read in another process."""
+    keep_place(error)
     try:
         pickle.loads(pickle.dumps(error))
     except Exception:
-        return RuntimeError(f"{type(error).__name__}: {error}")
+        told = RuntimeError(f"{type(error).__name__}: {error}").with_traceback(error.__traceback__)
+        keep_place(told)
+        return told
     return error
 
 

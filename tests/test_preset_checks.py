@@ -6,9 +6,13 @@ import gymnasium as gym
 import numpy as np
 import pytest
 from gymnasium import spaces
+from stable_baselines3 import TD3
 from stable_baselines3.common.vec_env import DummyVecEnv
 
+from nearl import NNTD3, accelerate
 from nearl.algorithms import ALGORITHMS, make_agent, values_of
+from nearl.population import Population
+from nearl.population.sweep import sweep
 from nearl.presets import load_preset, preset_names
 from nearl.presets.zoo import BASELINES, DISCRETE, FOLDERS, entries
 from nearl.runs import Run, RunSettings
@@ -112,6 +116,29 @@ def test_actions_need_bounds(algo):
             make(algo, VECTOR, act)
     with pytest.raises(ValueError, match=rf"{algo} needs actions that are vectors"):
         make(algo, VECTOR, spaces.Box(-1, 1, ()))
+
+
+@pytest.mark.parametrize("algo", [*BOXES, "ppo"])
+def test_actions_have_a_choice_on_every_axis(algo):
+    act = spaces.Box(np.float32([-1, 0.5]), np.float32([1, 0.5]))
+    if algo == "ppo":  # its actions are clipped, not scaled
+        make(algo, VECTOR, act)
+    else:
+        with pytest.raises(ValueError, match=f"^{algo} got .*axis 1 has low 0.5 and high 0.5,"):
+            make(algo, VECTOR, act)
+
+
+def test_agents_and_populations_need_a_choice_too():
+    act = spaces.Box(np.float32([3, -1]), np.float32([3, 1]))
+    wrong = "axis 0 has low 3 and high 3, .*drop the axis"
+    with pytest.raises(ValueError, match=f"^NNTD3 got actions whose {wrong}"):
+        NNTD3("MlpPolicy", Spaces(VECTOR, act), buffer_size=50)
+    with pytest.raises(ValueError, match=f"^TD3 got actions whose {wrong}"):
+        accelerate(TD3("MlpPolicy", Spaces(VECTOR, act), buffer_size=50))
+    if "OneChoice-v0" not in gym.registry:
+        gym.register("OneChoice-v0", entry_point=lambda: Spaces(VECTOR, act))
+    with pytest.raises(ValueError, match=f"^OneChoice-v0 has actions whose {wrong}"):
+        Population("OneChoice-v0", sweep("OneChoice-v0", algos=["td3"], seeds=[0]), steps=10)
 
 
 @pytest.mark.parametrize("algo", BASELINES)

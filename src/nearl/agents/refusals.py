@@ -11,6 +11,7 @@ from stable_baselines3.her.her_replay_buffer import HerReplayBuffer
 from stable_baselines3.td3.policies import TD3Policy
 
 from nearl.agents.neighbor_buffer import NeighborReplayBuffer
+from nearl.presets.spaces import fixed_axis
 from nearl.soft_config import SoftNNConfig
 
 
@@ -31,6 +32,8 @@ def refuse(agent: Any, config: SoftNNConfig) -> None:
         )
     if not isinstance(obs, spaces.Box) or not isinstance(act, spaces.Box):
         raise ValueError(f"the NN module needs Box observations and actions, got {obs} and {act}")
+    if (fixed := fixed_axis(act)) is not None:
+        raise ValueError(f"{type(agent).__name__} got {fixed}")
     if len(obs.shape) > 1 and isinstance(config.metric, str):
         raise ValueError(
             f"observations of shape {obs.shape} look like images, where L2 says little: give the "

@@ -12,7 +12,7 @@ from numpy.typing import NDArray
 
 from nearl.envs.base import BatchedEnv, Floats, Members, StepResult
 from nearl.envs.replayable import Replayable
-from nearl.presets.spaces import FLATTEN, without_bounds
+from nearl.presets.spaces import FLATTEN, fixed_axis, without_bounds
 
 
 class VectorizedGym(BatchedEnv):
@@ -46,6 +46,8 @@ class VectorizedGym(BatchedEnv):
             )
         if not action.is_bounded():
             raise ValueError(f"{env_id} has {without_bounds(action)}")
+        if (fixed := fixed_axis(action)) is not None:
+            raise ValueError(f"{env_id} has {fixed}")
         spec = self._envs[0].spec
         self.max_episode_steps = None if spec is None else spec.max_episode_steps
         self.observation_dim = observed.shape[0]

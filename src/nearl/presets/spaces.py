@@ -25,6 +25,8 @@ def check_actions(algo: str, space: spaces.Space[Any], *, kind: str) -> None:
             raise ValueError(f"{algo} needs actions that are vectors of numbers, got {space}")
         if not space.is_bounded():
             raise ValueError(f"{algo} got {without_bounds(space)}")
+        if kind == "box" and (fixed := fixed_axis(space)) is not None:  # others clip actions
+            raise ValueError(f"{algo} got {fixed}")
     elif np.any(getattr(space, "start", 0)):
         raise ValueError(
             f"{algo} numbers actions from 0, got {space}: shift them with "
@@ -37,6 +39,20 @@ def without_bounds(space: spaces.Box) -> str:
     return (
         f"actions without bounds, {space}: a policy's are within [-1, 1] and are scaled to them; "
         "give the environment finite bounds, by gymnasium.wrappers.TransformAction for example"
+    )
+
+
+def fixed_axis(space: spaces.Box) -> str | None:
+    """What is said of the first axis along which there is one action only; None: there is none."""
+    axes = np.argwhere(~(space.low < space.high))
+    if not len(axes):
+        return None
+    first = tuple(axes[0])
+    name = first[0] if len(first) == 1 else tuple(map(int, first))
+    return (
+        f"actions whose axis {name} has low {space.low[first]:g} and high {space.high[first]:g}, "
+        f"{space}: actions are scaled by high - low and would be NaN there; drop the axis from "
+        "the environment's action space and set its value in step"
     )
 
 

@@ -5,7 +5,7 @@ import numpy as np
 import pytest
 import torch
 from gymnasium import spaces
-from stable_baselines3 import TD3
+from stable_baselines3 import DDPG, TD3
 from stable_baselines3.common.env_util import make_vec_env
 from stable_baselines3.common.vec_env import VecNormalize
 from test_nntd3 import PAIRS, equal, weights
@@ -15,6 +15,7 @@ from test_residual_agents import small
 import nearl
 from nearl import NNTD3, SoftNNConfig
 from nearl.metrics import ActionCode, WeightedL2
+from nearl.presets import default_module
 from nearl.runs import Run
 
 MIX = SoftNNConfig(form="residual", gate=0.0, mix=1.0, mix_neighbors=5, refresh_every=40)
@@ -138,3 +139,15 @@ def test_whole_numbers_are_refused():
     metric = WeightedL2.uniform(3, ActionCode.box(1))
     with pytest.raises(ValueError, match="between two others, got integers of uint8"):
         NNTD3("MlpPolicy", Bytes(), nn=SoftNNConfig.of(MIX, metric=metric), **small())
+
+
+def test_a_module_that_would_change_nothing_is_refused():
+    """Faster targets alone are no part of a single agent's module."""
+    model = DDPG("MlpPolicy", "Pendulum-v1", buffer_size=100)
+    with pytest.raises(ValueError, match=r"gate = 0.0, mix = 0 would change nothing.*nearl\.plain"):
+        nearl.accelerate(model, mix=0)
+    for nothing in ({"form": "residual", "gate": 0}, {"actor_weight": 0}):
+        with pytest.raises(ValueError, match="would change nothing"):
+            nearl.accelerate(model, nothing)
+    for given in ({"weight": 0, "mix": 0}, {"mix": 0, "gate": 0.5}, {"mix": 0, "saturation": 0.1}):
+        nearl.accelerate(model, SoftNNConfig.of(default_module(DDPG), **given))

@@ -14,7 +14,7 @@ from stable_baselines3.common.vec_env import VecEnv
 
 from nearl.presets import load_preset, preset_of, written
 from nearl.presets.zoo import BASELINES, CONTRIB, FOLDERS, base_class, baseline_class
-from nearl.soft_checks import check_changes
+from nearl.soft_checks import check_changes, check_inert
 from nearl.soft_config import SoftNNConfig
 
 CLASSES = {
@@ -106,7 +106,9 @@ def check_settings(values: Mapping[str, Any], settings: Mapping[str, Any]) -> No
     Runs that have begun with such are not asked.
     """
     if "nn" in values:
-        check_changes(SoftNNConfig.of(values["nn"]), settings)
+        module = SoftNNConfig.of(values["nn"])
+        check_changes(module, settings)
+        check_inert(module)
 
 
 def task_wrapper(

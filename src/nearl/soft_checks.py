@@ -105,6 +105,18 @@ def check_unused(config: SoftNNConfig, given: Mapping[str, Any]) -> None:
         )
 
 
+def check_inert(config: SoftNNConfig) -> None:
+    """Raise for a single agent's module that has a weight but would change nothing."""
+    if config.weight == 0 or not config.inert:
+        return
+    terms = ("gate", "mix") if config.form == "residual" else ("critic_weight", "actor_weight")
+    having = ", ".join(f"{name} = {getattr(config, name)!r}" for name in terms)
+    raise ValueError(
+        f"a module with {having} would change nothing: set one of them above 0, or take the plain "
+        "agent: without nearl.accelerate, undone by nearl.plain, or nearl train ddpg, say"
+    )
+
+
 def check_changes(config: SoftNNConfig, changes: Mapping[str, Any]) -> None:
     """``check_unused`` of the changes to a preset; a weight is let through, since it may be 0."""
     given = {**changes, **(changes.get("nn") or {})}

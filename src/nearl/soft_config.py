@@ -120,6 +120,12 @@ class SoftNNConfig:
         """Whether actors are kept out of the flat ends of tanh."""
         return self.weight > 0 and self.saturation > 0
 
+    @property
+    def inert(self) -> bool:
+        """Whether a single agent stays as it is; a population has ``tau_nn`` all the same."""
+        used = self.uses_errors or self.uses_graph or self.uses_mix or self.opens
+        return not used and self.reward_scale == 1
+
     @classmethod
     def of(cls, given: SoftNNConfig | Mapping[str, Any] | None, **changes: Any) -> SoftNNConfig:
         """Settings from an object, from names and values (as YAML has them), or the defaults.

@@ -210,9 +210,7 @@ class SoftNN:
     @property
     def inert(self) -> bool:
         """Whether the module leaves every number of the base algorithm as it is."""
-        config = self.config
-        used = config.uses_errors or config.uses_graph or config.uses_mix or config.opens
-        return not used and config.reward_scale == 1
+        return self.config.inert
 
     @property
     def valuing(self) -> bool:

@@ -16,7 +16,7 @@ from nearl.agents.nntd3 import NNDDPG, NNSAC, NNTD3
 from nearl.agents.refusals import refuse
 from nearl.agents.soft import SoftUpdate
 from nearl.presets import default_module
-from nearl.soft_checks import check_unused
+from nearl.soft_checks import check_inert, check_unused
 from nearl.soft_config import SoftNNConfig, WeightSchedule
 
 KNOWN: dict[type[OffPolicyAlgorithm], type[SoftUpdate]] = {TD3: NNTD3, DDPG: NNDDPG, SAC: NNSAC}
@@ -82,6 +82,7 @@ def accelerate(
         nn = default_module(kind)
     config = SoftNNConfig.of(nn, **settings)
     check_unused(config, settings)
+    check_inert(config)
     refuse(model, config)
     if not hasattr(networks[0], "mu"):
         raise TypeError(f"the actor of {type(model).__name__} has no mean action 'mu'")

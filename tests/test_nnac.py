@@ -19,6 +19,7 @@ from nearl.agents import NNAC, NNTD3, UCRLFA
 from nearl.agents.config import NNACConfig, presets
 from nearl.agents.policy import ActorPolicy
 from nearl.evaluation import evaluate
+from nearl.graph import CandidateGraph
 from nearl.saving import CorruptFileError
 
 ALL = [(preset, env) for preset in presets() for env in ("CartPole-v1", "Pendulum-v1")]
@@ -162,6 +163,34 @@ def test_save_and_load_predict_the_same(tmp_path, env):
     loaded.learn(100, reset_num_timesteps=False, log_interval=1)
     assert loaded.num_timesteps == 300 and len(loaded.experience) == 300
     assert not list(tmp_path.glob(".*tmp"))
+
+
+@pytest.mark.parametrize("preset", ["default", "rollout", "paper"])
+def test_nothing_is_left_of_transitions_that_loaded_ones_replace(tmp_path, preset):
+    NNAC("MlpPolicy", "CartPole-v1", preset=preset, seed=0).learn(150).save_replay_buffer(
+        tmp_path / "memory.pt"
+    )
+    used = NNAC("MlpPolicy", "CartPole-v1", preset=preset, seed=1).learn(300)
+    used.save(tmp_path / "used")
+    fresh, weights = NNAC.load(tmp_path / "used", env=gym.make("CartPole-v1")), parameters(used)
+    for agent in (used, fresh):
+        updates = agent.learner.updates
+        agent.load_replay_buffer(tmp_path / "memory.pt")
+        learner, memory = agent.learner, agent.experience.memory
+        assert learner.updates == updates and torch.equal(parameters(agent), weights)
+        if preset == "default":
+            learner.train()
+        else:  # values of stored states, by rollouts
+            names = ("obs", "next_obs", "reward", "terminated")
+            learner._td_errors({name: memory[name].numpy() for name in names})
+        graph = CandidateGraph(agent.experience, learner.candidates)
+        graph.update()
+        nodes = graph.nodes()
+        assert np.array_equal(learner.graph.nodes(), nodes)
+        assert np.array_equal(learner.graph.near[nodes], graph.near[nodes])
+        assert np.array_equal(learner.graph.squared[nodes], graph.squared[nodes])
+    keys = [agent.experience.source.take(np.arange(150)) for agent in (used, fresh)]
+    np.testing.assert_array_equal(*keys)
 
 
 def test_transitions_of_another_number_of_environments_are_refused(tmp_path):

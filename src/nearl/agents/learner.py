@@ -45,7 +45,7 @@ class Learner(ABC):
         self.updates = 0
         self._last: Any = None  # of the last training, for the log
         self._epoch = 0
-        self._fits = 0  # of a pixel policy's input
+        self.fits = 0  # of a pixel policy's input
         plain = not isinstance(policy.actor, PixelActor)
         self._compiled = CompiledSteps(policy) if config.compiled and plain else None
         self._parameters = list(policy.actor.parameters())
@@ -120,10 +120,10 @@ class Learner(ABC):
     def _standardize_pixels(self) -> None:
         """Fit the input of a pixel policy when it first learns, and once more soon after."""
         stored = len(self.experience)
-        due = self.config.learning_starts * (1, FIT_AGAIN)[min(self._fits, 1)]
-        if self._fits >= 2 or stored < due:
+        due = self.config.learning_starts * (1, FIT_AGAIN)[min(self.fits, 1)]
+        if self.fits >= 2 or stored < due:
             return
-        self._fits += 1
+        self.fits += 1
         for actor in (self.policy.actor, self.policy.average):
             assert isinstance(actor, PixelActor)
             actor.normalize.fit(self.experience.memory["obs"])
@@ -132,10 +132,10 @@ class Learner(ABC):
         return {
             "updates": self.updates,
             "epoch": self._epoch == self.experience.epoch,
-            "fits": self._fits,
+            "fits": self.fits,
         }
 
     def load_state_dict(self, state: Mapping[str, Any]) -> None:
         self.updates = state["updates"]
-        self._fits = state.get("fits", 0)
+        self.fits = state.get("fits", 0)
         self._epoch = self.experience.epoch if state["epoch"] else -1

@@ -44,8 +44,6 @@ class RolloutLearner(Learner):
         """Alg. 1: delta = r + gamma V(s') - V(s) with the memory as it was, then B <- B + ..."""
         row = self.experience.memory.check(**row)
         self.experience.add(**row, td_error=self._td_errors(row))
-        if self.graph is not None:
-            self.graph.update()
 
     def _td_errors(self, row: Row) -> NDArray[np.float32]:
         config = self.config
@@ -76,7 +74,7 @@ class RolloutLearner(Learner):
         """Averaged rollouts of ``left`` steps by following kept neighbors."""
         assert self.graph is not None
         memory, config, copies = self.experience.memory, self.config, self.config.n_rollouts
-        self.experience.sync()
+        self.graph.update()  # whatever was stored, or loaded, since the last one
         states, left = np.repeat(states, copies, 0), np.repeat(left, copies)
         choices = self.choose(states)
         keys = self.experience.embed(states, choices)
@@ -132,5 +130,3 @@ class RolloutLearner(Learner):
     def load_state_dict(self, state: Mapping[str, Any]) -> None:
         super().load_state_dict(state)
         self.critic._rule.load_state_dict(state["rule"])
-        if self.graph is not None:
-            self.graph.update()

@@ -98,12 +98,18 @@ class Savable(BaseAlgorithm):
         self.experience.memory.save(path)
 
     def load_replay_buffer(self, path: str | os.PathLike[str]) -> None:
-        """Replace the transitions by saved ones; values are found anew from them."""
+        """Replace the transitions by saved ones; values are found anew from them.
+
+        What was found of others goes with these: only the policy and its progress stay.
+        """
         saved = TransitionMemory.load(path).state_dict()
         try:
             self.experience.memory.check_state(saved)
         except ValueError as error:
             raise ValueError(f"'{path}' does not fit this agent: {error}") from error
+        progress = self.learner.updates, self.learner.fits
+        self._make_learner()
+        self.learner.updates, self.learner.fits = progress
         self.experience.load_state_dict(self.experience.state_dict() | {"memory": saved})
 
     # -- everything ------------------------------------------------------------------------------

@@ -10,6 +10,7 @@ import torch
 import yaml
 from stable_baselines3 import TD3
 from stable_baselines3.common.noise import NormalActionNoise, OrnsteinUhlenbeckActionNoise
+from stable_baselines3.common.vec_env import DummyVecEnv
 
 import nearl
 from nearl import agents
@@ -231,3 +232,14 @@ def test_ant_v5_without_contact_forces_is_observed_as_v4():
 def test_a_preset_with_wrappers_says_that_the_environment_is_to_be_wrapped():
     with pytest.warns(UserWarning, match="Ant-v5 as load_preset.*wrap.gymnasium.make"):
         nearl.preset("nntd3", "Ant-v5", "paper")
+
+
+def test_a_preset_is_of_one_environment_and_says_so():
+    for envs in (
+        DummyVecEnv([lambda: gym.make("Pendulum-v1")]),
+        gym.make_vec("Pendulum-v1", num_envs=2, vectorization_mode="sync"),
+    ):
+        with pytest.raises(TypeError, match=rf"got {type(envs).__name__}: .*give the name"):
+            nearl.preset("nntd3", envs)
+    one = nearl.preset("nntd3", gym.make("Pendulum-v1"))
+    assert one["nn"] == nearl.preset("nntd3", "Pendulum-v1")["nn"]

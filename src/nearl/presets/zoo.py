@@ -266,6 +266,12 @@ def preset(
                 stacklevel=2,
             )
         return found.constructor(space)
+    if not isinstance(env, gym.Env):
+        raise TypeError(
+            "preset takes an environment's name or one gymnasium.Env, got "
+            f"{type(env).__name__}: of a vector environment give the name of what it is made of, "
+            f"nearl.preset({algo!r}, 'Hopper-v5') say"
+        )
     if env.spec is None:
         raise ValueError(f"{env} has no name; give the name of the environment instead")
     return load_preset(algo, name, env.spec.id, changes).constructor(env.action_space)

@@ -10,7 +10,8 @@ from typer.testing import CliRunner
 from nearl.cli import app
 from nearl.population import Population, settings_from_preset
 from nearl.population.folder import PopulationSettings, write_settings
-from nearl.runs import Run, RunSettings
+from nearl.run_folder import RunSettings
+from nearl.runs import Run
 from nearl.studies.compare import compare, tasks_of
 from nearl.studies.ratios import difference
 from nearl.studies.trained import trained

@@ -43,7 +43,7 @@ LAYERS = [  # a module imports only from its own layer or an earlier one
     | {"graph_keys", "partners", "residual_graph", "residual_skill", "soft_parts"},
     {"presets", "envs", "siamese", "data"},
     {"agents", "baselines"},
-    {"algorithms", "evaluation", "pictures", "population", "recorder", "runs"},
+    {"algorithms", "evaluation", "pictures", "population", "recorder", "run_folder", "runs"},
     {"bench", "inspection", "studies"},
     {"__main__", "cli", "cli_bench", "cli_metric", "cli_inspect", "cli_population", "cli_study"}
     | {"cli_compare", "cli_console", "cli_default", "cli_sac", "cli_set"},

@@ -18,7 +18,8 @@ from nearl.inspection import inspect_run, measure, open_run, visits_of
 from nearl.inspection.findings import findings
 from nearl.inspection.report import in_words, summary
 from nearl.population import MemberSettings, Population
-from nearl.runs import Run, RunSettings
+from nearl.run_folder import RunSettings
+from nearl.runs import Run
 
 torch.set_num_threads(1)
 NAMES = ["intrinsic dimension", "neighbor distances", "Lipschitz constants"]

@@ -19,7 +19,8 @@ from nearl.agents import off_policy_checkpoint as checkpoint
 from nearl.algorithms import ALGORITHMS, default_steps, make_agent, values_of
 from nearl.envs import Replayable
 from nearl.presets import load_preset
-from nearl.runs import Run, RunSettings
+from nearl.run_folder import RunSettings
+from nearl.runs import Run
 from nearl.saving import CorruptFileError
 from nearl.soft_config import SoftNNConfig
 
@@ -124,7 +125,7 @@ def test_a_run_goes_on_with_the_values_it_began_with(tmp_path, monkeypatch):
         values = values_of(*task)
         return values | {"gamma": 0.5, "nn": values["nn"] | {"gate": 0.1}}
 
-    monkeypatch.setattr("nearl.runs.values_of", changed)
+    monkeypatch.setattr("nearl.run_folder.values_of", changed)
     with pytest.warns(UserWarning, match=r"gamma 0\.5 \(before: 0\.98\), gate 0\.1 \("):
         Run(pieces.folder).train(settings())
     same(whole, pieces)

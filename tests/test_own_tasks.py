@@ -17,7 +17,8 @@ from nearl import evaluate
 from nearl.cli_set import parse, parse_sweep
 from nearl.envs import Replayable
 from nearl.population import Population, settings_from_preset
-from nearl.runs import Run, RunSettings
+from nearl.run_folder import RunSettings
+from nearl.runs import Run
 
 COMMAND = [sys.executable, "-c", "from nearl.cli import main; main()"]
 TINY = {"learning_starts": 30, "batch_size": 8, "policy_kwargs": {"net_arch": [8]}}

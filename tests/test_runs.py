@@ -14,7 +14,8 @@ import torch
 
 from nearl.envs import Replayable
 from nearl.locking import BusyError, alone
-from nearl.runs import Run, RunSettings
+from nearl.run_folder import RunSettings
+from nearl.runs import Run
 from nearl.saving import CorruptFileError, write_atomically
 
 COMMAND = [sys.executable, "-c", "from nearl.cli import main; main()"]

@@ -112,7 +112,8 @@ def train(
 ) -> None:
     """Train an agent. The same command again continues an interrupted run."""
     from nearl.algorithms import default_env, default_steps
-    from nearl.runs import Run, RunSettings
+    from nearl.run_folder import RunSettings
+    from nearl.runs import Run
 
     env = default_env(algo) if env is None else env
     settings = RunSettings(
@@ -203,7 +204,8 @@ def demo(
     seed: Annotated[int, typer.Option(help="Seed.")] = 0,
 ) -> None:
     """From nothing to a trained agent with a picture: NNAC on CartPole."""
-    from nearl.runs import Run, RunSettings
+    from nearl.run_folder import RunSettings
+    from nearl.runs import Run
 
     started = time.perf_counter()
     settings = RunSettings(algo="nnac", env="CartPole-v1", steps=steps, seed=seed, eval_every=250)

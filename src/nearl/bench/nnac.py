@@ -17,7 +17,8 @@ from nearl import ActionCode, WeightedL2
 from nearl.bench.reference import PlainCritic
 from nearl.bench.transitions import collect
 from nearl.networks import CategoricalActor
-from nearl.runs import Run, RunSettings
+from nearl.run_folder import RunSettings
+from nearl.runs import Run
 
 ENV, HORIZON, BATCH = "CartPole-v1", 12, 32
 

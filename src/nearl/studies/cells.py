@@ -16,7 +16,8 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from nearl.runs import Run, RunSettings
+from nearl.run_folder import RunSettings
+from nearl.runs import Run
 from nearl.saving import write_text
 
 THREADS = ("OMP_NUM_THREADS", "OPENBLAS_NUM_THREADS", "MKL_NUM_THREADS", "NUMBA_NUM_THREADS")

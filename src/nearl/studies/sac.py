@@ -12,7 +12,8 @@ from collections.abc import Callable, Sequence
 from pathlib import Path
 
 from nearl.algorithms import values_of
-from nearl.runs import Run, differences
+from nearl.run_folder import differences
+from nearl.runs import Run
 from nearl.studies import population_results
 from nearl.studies.cells import side_by_side, train_run
 from nearl.studies.population_cell import ranges

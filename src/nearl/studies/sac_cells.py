@@ -12,7 +12,7 @@ from pathlib import Path
 from typing import Any
 
 from nearl.presets import load_preset
-from nearl.runs import RunSettings
+from nearl.run_folder import RunSettings
 from nearl.saving import file_name
 from nearl.soft_config import SoftNNConfig
 from nearl.studies.default_arms import FASTER, LIVE, Arm, chosen

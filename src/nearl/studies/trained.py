@@ -12,7 +12,8 @@ from nearl.algorithms import values_of
 from nearl.population.folder import PopulationSettings, read_settings
 from nearl.population.members import MODULE, arm, flat_settings, sweep_values, swept
 from nearl.population.records import read_rows
-from nearl.runs import Run, RunSettings, differences
+from nearl.run_folder import RunSettings, differences
+from nearl.runs import Run
 
 MOST_NAMED = 3  # settings that differ between folders and are in an arm's name
 

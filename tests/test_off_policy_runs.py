@@ -266,6 +266,9 @@ def test_steps_of_a_run_are_the_presets():
         (["nntd3", "--set", "lipschitz=3"], ["lipschitz = 3 would change nothing", "'paper'"]),
         (["nnddpg", "--set", "mix=0"], ["gate = 0.0, mix = 0 would change nothing", "train ddpg"]),
         (["nnddpg", "--set", "nn={horizon: 3}"], ["horizon = 3 would change nothing"]),
+        (["td3", "--set", "lipschitz=3"], ["lipschitz = 3 would change nothing", "train nntd3"]),
+        (["ddpg", "--set", "saturation=0.1"], ["saturation = 0.1 would change nothing"]),
+        (["sac", "--set", "nn={tau_nn: 0.2}"], ["tau_nn = 0.2 would change nothing", "nnsac"]),
         (["dddqn", "--env", "Pendulum-v1"], ["dddqn", "finitely many", "Box"]),
         (["ppo", "--preset", "paper"], ["ppo", "paper", "default"]),
         (["ppo", "--set", "clip_range=wide"], ["clip_range", "wide"]),
@@ -284,6 +287,19 @@ def test_mistakes_on_the_command_line_end_with_one_line(monkeypatch, capsys, arg
     message = " ".join(capsys.readouterr().err.split())
     assert caught.value.code == 2 and "error:" in message
     assert all(word in message for word in words) and not os.path.exists("nowhere")
+
+
+def test_a_base_takes_the_scale_of_rewards_and_goes_on_with_what_it_began_with(tmp_path):
+    plain, scaled = Run(tmp_path / "plain"), Run(tmp_path / "scaled")
+    wanted = settings(algo="td3", given={"reward_scale": 0.1}, steps=100)
+    first, second = plain.train(settings(algo="td3", steps=100)), scaled.train(wanted)
+    pairs = zip(first.policy.parameters(), second.policy.parameters(), strict=True)
+    assert not all(torch.equal(a, b) for a, b in pairs)
+    begun = json.loads(plain.settings_file.read_text())  # as before such settings were refused
+    begun["settings"]["lipschitz"] = begun["values"]["nn"]["lipschitz"] = 3
+    plain.settings_file.write_text(json.dumps(begun))
+    agent = plain.train(settings(algo="td3", given={"lipschitz": 3}, steps=150))
+    assert agent.num_timesteps == 150
 
 
 def test_train_eval_and_video_from_the_command_line(tmp_path, monkeypatch, capsys):

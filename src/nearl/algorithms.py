@@ -15,7 +15,7 @@ from stable_baselines3.common.vec_env import VecEnv
 from nearl.presets import load_preset, preset_of, written
 from nearl.presets.zoo import BASELINES, CONTRIB, FOLDERS, base_class, baseline_class
 from nearl.soft_checks import check_changes, check_inert
-from nearl.soft_config import SoftNNConfig
+from nearl.soft_config import MODULE, SoftNNConfig
 
 CLASSES = {
     "nnac": "NNAC",
@@ -100,15 +100,23 @@ def values_of(algo: str, preset: str, env_id: str, settings: Mapping[str, Any]) 
     return written(algo, preset, env_id, settings)
 
 
-def check_settings(values: Mapping[str, Any], settings: Mapping[str, Any]) -> None:
+def check_settings(algo: str, values: Mapping[str, Any], settings: Mapping[str, Any]) -> None:
     """Refuse ``settings`` that would change nothing in an agent with these ``values_of`` a preset.
 
     Runs that have begun with such are not asked.
     """
-    if "nn" in values:
-        module = SoftNNConfig.of(values["nn"])
-        check_changes(module, settings)
-        check_inert(module)
+    if "nn" not in values:
+        return
+    given = {**settings, **(settings.get("nn") or {})}
+    idle = next((name for name in given if name in MODULE), None)
+    if idle is not None and not algo.startswith("nn"):
+        raise ValueError(
+            f"{idle} = {given[idle]!r} would change nothing: it is of the nearest-neighbor module, "
+            f"which {algo} has not; train nn{algo}, or leave it out"
+        )
+    module = SoftNNConfig.of(values["nn"])
+    check_changes(module, settings)
+    check_inert(module)
 
 
 def task_wrapper(

@@ -73,7 +73,7 @@ class Run(RunFolder):
         """
         self._check_same(settings)
         if not self._begun():
-            check_settings(self.values(settings), settings.settings)
+            check_settings(settings.algo, self.values(settings), settings.settings)
         agent = self._agent(settings)  # what is refused leaves no folder
         with alone(self.folder, wait=wait):
             self._check_same(settings)

@@ -146,6 +146,10 @@ class SoftNNConfig:
         return config
 
 
+# What an agent without the module has no use for; rewards are scaled with it and without.
+MODULE = frozenset(field.name for field in fields(SoftNNConfig)) - {"reward_scale"}
+
+
 class WeightSchedule:
     """The weight of the module as training goes on; counts steps and finished episodes."""
 

@@ -12,7 +12,7 @@ from torch import Tensor
 
 from nearl.presets.rules import BOUNDS, within
 from nearl.presets.values import NOISES
-from nearl.soft_config import SoftNNConfig
+from nearl.soft_config import MODULE, SoftNNConfig
 
 ALGORITHMS = ("td3", "ddpg", "nntd3", "nnddpg")
 SHARED = ("net_arch", "batch_size", "buffer_size", "learning_starts")
@@ -30,7 +30,6 @@ LIMITS = {  # as for single agents, or closer
     "buffer_size": (1, 2**31 - 1),
     "learning_starts": (0, 2**31),
 }
-MODULE = frozenset(entry.name for entry in fields(SoftNNConfig)) - {"reward_scale"}
 
 
 @dataclass(frozen=True, kw_only=True)

@@ -7,8 +7,9 @@ from itertools import product
 from typing import Any
 
 from nearl.population.from_preset import settings_from_preset
-from nearl.population.members import MODULE, MemberSettings
+from nearl.population.members import MemberSettings
 from nearl.soft_checks import check_changes
+from nearl.soft_config import MODULE
 
 
 def sweep(

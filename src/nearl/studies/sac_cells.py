@@ -14,7 +14,7 @@ from typing import Any
 from nearl.presets import load_preset
 from nearl.run_folder import RunSettings
 from nearl.saving import file_name
-from nearl.soft_config import SoftNNConfig
+from nearl.soft_config import MODULE, SoftNNConfig
 from nearl.studies.default_arms import FASTER, LIVE, Arm, chosen
 from nearl.studies.default_cells import Part, check_seeds
 from nearl.studies.mujoco_cells import QUICK, TASKS
@@ -80,7 +80,7 @@ class Cell:
     eval_episodes: int = 5
     checkpoint_every: int = CHECKPOINT_EVERY
     device: str = "cpu"
-    changes: tuple[tuple[str, Any], ...] = ()  # of the preset's settings, in all arms
+    changes: tuple[tuple[str, Any], ...] = ()  # of settings, in all arms that have them
 
     @property
     def file(self) -> str:
@@ -121,7 +121,8 @@ class Cell:
         return {"algo": self.arm.algo, **noise, **found.kwargs, "nn": nn}
 
     def _changed(self) -> dict[str, Any]:
-        return dict(self.arm.settings) | dict(self.changes)
+        given, module = dict(self.arm.settings) | dict(self.changes), self.arm.algo.startswith("nn")
+        return {name: value for name, value in given.items() if module or name not in MODULE}
 
 
 def make_cells(

@@ -10,10 +10,11 @@ from typing import Any
 
 from nearl.algorithms import values_of
 from nearl.population.folder import PopulationSettings, read_settings
-from nearl.population.members import MODULE, arm, flat_settings, sweep_values, swept
+from nearl.population.members import arm, flat_settings, sweep_values, swept
 from nearl.population.records import read_rows
 from nearl.run_folder import RunSettings, differences
 from nearl.runs import Run
+from nearl.soft_config import MODULE
 
 MOST_NAMED = 3  # settings that differ between folders and are in an arm's name
 

@@ -142,12 +142,13 @@ def test_whole_numbers_are_refused():
 
 
 def test_a_module_that_would_change_nothing_is_refused():
-    """Faster targets alone are no part of a single agent's module."""
     model = DDPG("MlpPolicy", "Pendulum-v1", buffer_size=100)
-    with pytest.raises(ValueError, match=r"gate = 0.0, mix = 0 would change nothing.*nearl\.plain"):
-        nearl.accelerate(model, mix=0)
+    words = r"gate = 0.0, mix = 0, tau_nn = None would change nothing.*nearl\.plain"
+    with pytest.raises(ValueError, match=words):
+        nearl.accelerate(model, mix=0, tau_nn=None)
     for nothing in ({"form": "residual", "gate": 0}, {"actor_weight": 0}):
         with pytest.raises(ValueError, match="would change nothing"):
             nearl.accelerate(model, nothing)
-    for given in ({"weight": 0, "mix": 0}, {"mix": 0, "gate": 0.5}, {"mix": 0, "saturation": 0.1}):
-        nearl.accelerate(model, SoftNNConfig.of(default_module(DDPG), **given))
+    module = SoftNNConfig.of(default_module(DDPG), mix=0, tau_nn=None)
+    for given in ({"weight": 0}, {"gate": 0.5}, {"saturation": 0.1}, {"tau_nn": 0.1}):
+        nearl.accelerate(model, SoftNNConfig.of(module, **given))

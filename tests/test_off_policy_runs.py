@@ -264,7 +264,10 @@ def test_steps_of_a_run_are_the_presets():
         (["nntd3", "--set", "horizn=3"], ["horizn", "horizon"]),
         (["nntd3", "--set", "batch_size=0"], ["batch_size", "0"]),
         (["nntd3", "--set", "lipschitz=3"], ["lipschitz = 3 would change nothing", "'paper'"]),
-        (["nnddpg", "--set", "mix=0"], ["gate = 0.0, mix = 0 would change nothing", "train ddpg"]),
+        (
+            ["nnddpg", "--set", "mix=0", "--set", "tau_nn=null"],
+            ["gate = 0.0, mix = 0, tau_nn = None would change nothing", "train ddpg"],
+        ),
         (["nnddpg", "--set", "nn={horizon: 3}"], ["horizon = 3 would change nothing"]),
         (["td3", "--set", "lipschitz=3"], ["lipschitz = 3 would change nothing", "train nntd3"]),
         (["ddpg", "--set", "saturation=0.1"], ["saturation = 0.1 would change nothing"]),

@@ -329,6 +329,18 @@ def test_faster_targets_of_the_module_are_a_larger_tau_while_its_weight_is_on(tm
     assert torch.equal(whole.learner.critic_target.flat, piece.learner.critic_target.flat)
 
 
+@pytest.mark.parametrize(
+    "alone", [{"form": "residual", "gate": 0.0}, {"critic_weight": 0.0, "actor_weight": 0.0}]
+)
+def test_faster_targets_alone_are_the_base_with_their_tau(alone):
+    """As in a single agent: tests/test_residual_agents.py."""
+    nn = alone | {"tau_nn": 0.05, "cutoff": None}
+    module = trained([member("nntd3", 1, nn=nn), member("nnddpg", 2, nn=nn | {"weight": 0.0})])
+    base = trained([member("td3", 1, tau=0.05), member("ddpg", 2)])
+    assert torch.equal(module.learner.critic_target.flat, base.learner.critic_target.flat)
+    assert torch.equal(module.learner.actor.flat, base.learner.actor.flat)
+
+
 def test_a_population_that_is_cut_goes_on_to_the_same_bits(mixed, tmp_path):
     options = {"members": MIXED, "eval_episodes": 0}
     for until in (65, 133, 204):

@@ -44,6 +44,24 @@ def test_without_gate_or_before_a_refresh_it_is_sb3_bit_for_bit(base, kind):
     assert not equal(sb3, weights(train(kind, nn=ON)))
 
 
+@pytest.mark.parametrize(
+    "alone", [{"form": "residual", "gate": 0.0}, {"critic_weight": 0.0, "actor_weight": 0.0}]
+)
+@pytest.mark.parametrize(("base", "kind"), PAIRS)
+def test_faster_targets_alone_are_sb3_with_their_tau_while_the_weight_is_on(base, kind, alone):
+    """As in a population: tests/test_population_residual.py."""
+
+    def train(kind, **options):
+        return weights(kind("MlpPolicy", "Pendulum-v1", **small(), **options).learn(150))
+
+    faster = alone | {"tau_nn": 0.05}
+    by_module = train(kind, nn=faster | {"cutoff": None})
+    assert equal(by_module, train(base, tau=0.05)) and not equal(by_module, train(base))
+    assert equal(train(kind, nn=faster, tau=0.2), train(base, tau=0.2))  # the agent's own is larger
+    assert equal(train(kind, nn=faster | {"weight": 0.0}), train(base))
+    assert equal(train(kind, nn=faster | {"cutoff": 0}), train(base))
+
+
 @pytest.mark.parametrize(("base", "kind"), PAIRS)
 def test_an_agents_graph_is_that_of_its_target_networks(base, kind):
     model = kind("MlpPolicy", "Pendulum-v1", nn=ON, **small()).learn(380)  # the ring goes round

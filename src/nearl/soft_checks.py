@@ -106,11 +106,11 @@ def check_unused(config: SoftNNConfig, given: Mapping[str, Any]) -> None:
 
 
 def check_inert(config: SoftNNConfig) -> None:
-    """Raise for a single agent's module that has a weight but would change nothing."""
+    """Raise for a module that has a weight but would change nothing."""
     if config.weight == 0 or not config.inert:
         return
     terms = ("gate", "mix") if config.form == "residual" else ("critic_weight", "actor_weight")
-    having = ", ".join(f"{name} = {getattr(config, name)!r}" for name in terms)
+    having = ", ".join(f"{name} = {getattr(config, name)!r}" for name in (*terms, "tau_nn"))
     raise ValueError(
         f"a module with {having} would change nothing: set one of them above 0, or take the plain "
         "agent: without nearl.accelerate, undone by nearl.plain, or nearl train ddpg, say"

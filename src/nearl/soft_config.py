@@ -122,9 +122,10 @@ class SoftNNConfig:
 
     @property
     def inert(self) -> bool:
-        """Whether a single agent stays as it is; a population has ``tau_nn`` all the same."""
+        """Whether an agent stays exactly as it is."""
         used = self.uses_errors or self.uses_graph or self.uses_mix or self.opens
-        return not used and self.reward_scale == 1
+        faster = self.weight > 0 and bool(self.tau_nn)  # its targets, which need no memory
+        return not (used or faster) and self.reward_scale == 1
 
     @classmethod
     def of(cls, given: SoftNNConfig | Mapping[str, Any] | None, **changes: Any) -> SoftNNConfig:

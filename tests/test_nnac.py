@@ -1,6 +1,7 @@
 """NNAC behaves as SB3's agents do, learns, and is the same again from the same seed."""
 
 import copy
+import io
 import pickle
 import re
 
@@ -18,6 +19,7 @@ from stable_baselines3.common.monitor import Monitor
 from nearl.agents import NNAC, NNTD3, UCRLFA
 from nearl.agents.config import NNACConfig, presets
 from nearl.agents.policy import ActorPolicy
+from nearl.agents.saved_by import refuse_others
 from nearl.evaluation import evaluate
 from nearl.graph import CandidateGraph
 from nearl.saving import CorruptFileError
@@ -265,6 +267,23 @@ def test_the_file_of_another_agent_is_refused_by_name(tmp_path, agent, env, word
     agent("MlpPolicy", env).save(tmp_path / "other")
     with pytest.raises(ValueError, match=rf"other\.zip' is no model of NNAC: .*{words}"):
         NNAC.load(tmp_path / "other", env=gym.make(env))
+    with open(tmp_path / "other.zip", "rb") as file:
+        for given in (file, io.BytesIO(file.read())):
+            with pytest.raises(ValueError, match=rf"given is no model of NNAC: .*{words}"):
+                NNAC.load(given, env=gym.make(env))
+
+
+def test_a_file_object_may_be_anywhere_and_may_be_loaded_again():
+    model, file = NNAC("MlpPolicy", "CartPole-v1", seed=0), io.BytesIO()
+    model.save(file)  # and the object is at its end
+    obs = np.zeros((1, 4), np.float32)
+    for _ in range(2):
+        before = file.tell()
+        refuse_others(file)
+        assert file.tell() == before
+        assert NNAC.load(file).predict(obs)[0] == model.predict(obs)[0]
+    with pytest.raises(ValueError, match="wasn't a zip-file"):
+        NNAC.load(io.BytesIO(b"nothing"))
 
 
 def test_a_file_that_is_no_model_is_refused_by_what_it_holds(tmp_path):

@@ -1,14 +1,18 @@
 """Files of agents with the module: loaded with other settings, by others' names, into others."""
 
+import io
+
+import gymnasium as gym
 import numpy as np
 import pytest
 import torch
-from stable_baselines3 import TD3
+from sb3_contrib import CrossQ
+from stable_baselines3 import PPO, SAC, TD3
 from stable_baselines3.common.callbacks import CheckpointCallback
 from test_nntd3 import equal, small, weights
 
 import nearl
-from nearl import NNTD3, UCRLFA, SoftNNConfig
+from nearl import NNAC, NNDDPG, NNSAC, NNTD3, UCRLFA, SoftNNConfig, accelerated
 from nearl.soft_update import SoftNN
 
 GRAPH = SoftNNConfig(form="residual", refresh_every=20)
@@ -161,3 +165,39 @@ def test_a_buffer_that_cannot_be_used_leaves_the_agent_as_it_was(tmp_path, monke
     assert model.replay_buffer.soft is model.soft
     model.learn(20, reset_num_timesteps=False)
     assert model.soft.memory.total == 80
+
+
+@pytest.mark.parametrize(
+    ("kind", "other", "env", "words"),
+    [
+        (NNTD3, PPO, "Pendulum-v1", r"settings of PPO, .*such as PPO\.load\(path\)"),
+        (NNDDPG, SAC, "Pendulum-v1", r"settings of SAC, .*such as SAC\.load"),
+        (NNSAC, NNTD3, "Pendulum-v1", r"settings of NNTD3 or NNDDPG, .*such as NNTD3\.load"),
+        (NNTD3, NNAC, "CartPole-v1", r"a model of NNAC; NNAC\.load\(path\) loads it"),
+        (NNTD3, UCRLFA, "CartPole-v1", r"a model of UCRLFA; UCRLFA\.load\(path\) loads it"),
+        (accelerated(CrossQ), TD3, "Pendulum-v1", r"settings of TD3 or DDPG, .*such as TD3\.load"),
+    ],
+)
+def test_the_file_of_another_agent_is_told_by_name(tmp_path, kind, other, env, words):
+    other("MlpPolicy", env).save(tmp_path / "other")
+    known = f"is no model of {kind.__name__}: it holds .*{words}"
+    with pytest.raises(ValueError, match=rf"other\.zip' {known}"):
+        kind.load(tmp_path / "other")
+    with open(tmp_path / "other.zip", "rb") as file:
+        for given in (file, io.BytesIO(file.read())):
+            with pytest.raises(ValueError, match=f"the file object that was given {known}"):
+                kind.load(given)
+
+
+def test_what_is_wrong_with_an_agents_own_file_is_said_as_it_is(saved):
+    """Also where it has settings of another: CrossQ has SAC's."""
+    _, folder = saved
+    loaded, other = NNDDPG.load(folder / "model"), gym.make("MountainCarContinuous-v0")
+    assert isinstance(loaded, NNDDPG)  # whose networks are the same
+    with pytest.raises(ValueError, match="Observation spaces do not match"):
+        NNTD3.load(folder / "model", env=other)
+    model, file = accelerated(CrossQ)("MlpPolicy", "Pendulum-v1", device="cpu"), io.BytesIO()
+    model.save(file)
+    with pytest.raises(ValueError, match="Observation spaces do not match"):
+        type(model).load(file, env=other)
+    assert equal(weights(type(model).load(file)), weights(model))

@@ -1,13 +1,17 @@
-"""saved_by: whose file it is, for who gives NNAC another agent's."""
+"""saved_by: whose file it is, for who gives an agent another's."""
 
 from __future__ import annotations
 
+import inspect
+import io
 import json
 import pickletools
+from collections.abc import Iterator
+from contextlib import contextmanager
 from itertools import islice
 from pathlib import Path
-from typing import Any
-from zipfile import ZipFile
+from typing import Any, NamedTuple
+from zipfile import BadZipFile, ZipFile
 
 from nearl.agents.files import saved_file
 
@@ -26,30 +30,82 @@ KINDS = {  # files of another form, by what ``save_state`` calls them
     "memory": ("the transitions of an agent", "load_replay_buffer(path) of an agent loads them"),
     "nnac-checkpoint": ("a checkpoint of NNAC", "load_checkpoint(path) of an agent loads it"),
 }
-OTHERWISE = "NNAC.load takes what NNAC.save wrote"
+
+
+class Content(NamedTuple):
+    """What a file holds, in words, as far as it tells without unpickling anything."""
+
+    file: str
+    data: dict[str, Any]  # an agent's attributes, as SB3 saves them; none in files of other forms
+    what: str
+    remedy: str | None
+
+    def refused(self, kind: str) -> ValueError:
+        remedy = self.remedy or f"{kind}.load takes what {kind}.save wrote"
+        return ValueError(f"{self.file} is no model of {kind}: it holds {self.what}; {remedy}")
 
 
 def refuse_others(path: Any) -> None:
-    """Refuse a file that NNAC has not saved: say whose it is, as far as it tells, and what to do.
+    """Refuse a file that NNAC has not saved: say whose it is, if it tells, and what to do."""
+    content = content_of(path)
+    if content is not None and not OWN & content.data.keys():
+        raise content.refused("NNAC")
 
-    Nothing is unpickled for it.
+
+@contextmanager
+def telling_others(path: Any, kind: type) -> Iterator[None]:
+    """Say whose file it is where it cannot be loaded as ``kind``, which has not saved it.
+
+    Files of others that can be loaded, as TD3's by NNTD3, are none of its business.
     """
-    if not isinstance(path, str | Path):
-        return
-    file = saved_file(path)
-    with ZipFile(file) as archive:
-        if "data" in archive.namelist():
+    try:
+        yield
+    except Exception as error:
+        content = content_of(path)
+        if content is None or not _foreign(content.data, kind):
+            raise
+        raise content.refused(kind.__name__) from error
+
+
+def content_of(path: Any) -> Content | None:
+    """What is in a file, or in a file object, which is left where it was; None if it is no zip."""
+    if isinstance(path, str | Path):
+        return _content(saved_file(path), f"'{saved_file(path)}'")
+    if not isinstance(path, io.BufferedIOBase) or not (path.readable() and path.seekable()):
+        return None
+    at = path.tell()
+    try:
+        return _content(path, "the file object that was given")
+    finally:
+        path.seek(at)
+
+
+def _content(file: Any, name: str) -> Content | None:
+    try:
+        with ZipFile(file) as archive:
+            if "data" not in archive.namelist():
+                return Content(name, {}, *_kind(archive))
             data = json.loads(archive.read("data"))
-            if OWN & data.keys():
-                return
-            what, remedy = _agent(data)
-        else:
-            what, remedy = _kind(archive)
-    raise ValueError(f"'{file}' is no model of NNAC: it holds {what}; {remedy}")
+            return Content(name, data, *_agent(data))
+    except BadZipFile:
+        return None
+
+
+def _foreign(data: dict[str, Any], kind: type) -> bool:
+    """Whether it is no agent's, NNAC's, or that of one with settings that ``kind`` does not take.
+
+    What tells nothing is not: a class of a user's own may keep what it likes.
+    """
+    sign = next((sign for sign in SIGNS if sign in data), None)
+    makers = [vars(parent)["__init__"] for parent in kind.__mro__ if "__init__" in vars(parent)]
+    taken = {name for make in makers for name in inspect.signature(make).parameters}
+    return not data or "_trained_at" in data or (sign is not None and sign not in taken)
 
 
 def _agent(data: dict[str, Any]) -> tuple[str, str]:
     """SB3 saves an agent's attributes and the module of its policy, but not the agent's name."""
+    if "_trained_at" in data:
+        return "a model of NNAC", "NNAC.load(path) loads it"
     policy = data.get("policy_class")
     module = policy.get("__module__") if isinstance(policy, dict) else None
     fact = f"with a policy of '{module}'" if module else "with no policy class"
@@ -61,13 +117,13 @@ def _agent(data: dict[str, Any]) -> tuple[str, str]:
     return what, f"load it with the class that saved it, such as {names[0]}.load(path)"
 
 
-def _kind(archive: ZipFile) -> tuple[str, str]:
+def _kind(archive: ZipFile) -> tuple[str, str | None]:
     """What is in a file of torch's: ``save_state`` begins with "nearl" and the kind."""
     pickled = next((name for name in archive.namelist() if name.endswith("/data.pkl")), None)
     if pickled is None:
-        return "no model", OTHERWISE
+        return "no model", None
     steps = pickletools.genops(archive.read(pickled))
     texts = list(islice((text for step, text, _ in steps if step.name == "BINUNICODE"), 2))
     if len(texts) < 2 or texts[0] != "nearl":
-        return "other data of torch", OTHERWISE
-    return KINDS.get(str(texts[1]), (f"a nearl {texts[1]}", OTHERWISE))
+        return "other data of torch", None
+    return KINDS.get(str(texts[1]), (f"a nearl {texts[1]}", None))

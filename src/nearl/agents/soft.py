@@ -26,6 +26,7 @@ from nearl.agents.files import check_model, read_whole, write_whole
 from nearl.agents.neighbor_buffer import NeighborReplayBuffer
 from nearl.agents.refusals import refuse, refuse_buffer
 from nearl.agents.saturation import Saturation
+from nearl.agents.saved_by import telling_others
 from nearl.agents.targets import target_networks
 from nearl.presets import default_module
 from nearl.soft_config import SoftNNConfig, WeightSchedule
@@ -233,9 +234,10 @@ class SoftUpdate(OffPolicyAlgorithm):
 
     @classmethod
     def load(cls, path: Any, env: Any = None, *args: Any, **kwargs: Any) -> Self:
-        """SB3's ``load``; a damaged file is named."""
+        """SB3's ``load``; a damaged file is named, and whose it is if it is another agent's."""
         check_model(path, cls.__name__)
-        return super().load(path, env, *args, **kwargs)
+        with telling_others(path, cls):
+            return super().load(path, env, *args, **kwargs)
 
     def save_replay_buffer(self, path: Any) -> None:
         """SB3's own, with the stored errors; the file is never half-written."""

@@ -5,6 +5,7 @@ import os
 import signal
 import subprocess
 import sys
+import sysconfig
 
 import gymnasium as gym
 import numpy as np
@@ -13,7 +14,7 @@ import torch
 from gymnasium import spaces
 
 import nearl.evaluation
-from nearl import evaluate
+from nearl import evaluate, user_code
 from nearl.cli_set import parse, parse_sweep
 from nearl.envs import Replayable
 from nearl.population import Population, settings_from_preset
@@ -201,7 +202,51 @@ def test_an_error_in_what_a_users_task_calls_of_nearl_keeps_its_traceback(tmp_pa
     assert told.returncode == 1 and "Traceback" in told.stderr
 
 
-def broken(folder, command, body):
+@pytest.mark.parametrize("body", ["return {}['torque']", "return np.zeros(2) + np.zeros(3)"])
+def test_an_error_in_a_task_that_is_installed_is_one_line_too(tmp_path, body):
+    site = f"import sysconfig; known = sysconfig.get_paths(); known['purelib'] = {str(tmp_path)!r}"
+    start = f"{site}; sysconfig.get_paths = lambda *scheme: known; {COMMAND[-1]}"
+    told = broken(tmp_path, "train nntd3", body, start=start)
+    assert told.returncode == 2 and "Traceback" not in told.stderr
+    assert f"{tmp_path / 'my_tasks.py'}, line 8" in told.stderr
+
+
+OURS, SITE = f"{user_code.OURS}runs.py", f"{sysconfig.get_path('purelib')}{os.sep}"
+GYM, TYPER, NUMPY = (f"{SITE}{name}/core.py" for name in ("gymnasium", "typer", "numpy"))
+TASK, PART, TOOL = f"{SITE}my_task/env.py", f"{SITE}my_task/part.py", f"{SITE}my_tool.py"
+
+
+@pytest.mark.parametrize(
+    ("files", "place"),
+    [
+        ([OURS, GYM, TASK, PART, NUMPY], (PART, False)),
+        ([OURS, TYPER, OURS, GYM, TOOL], (TOOL, False)),
+        ([OURS, TASK, TOOL], (TASK, False)),  # what a task needs is not the task
+        ([OURS, TASK, OURS, GYM], (TASK, True)),
+        ([OURS, "/me/my_tasks.py", TASK], ("/me/my_tasks.py", False)),
+        ([OURS, TYPER, OURS, GYM, NUMPY], None),
+        ([TOOL, OURS, GYM], None),  # what calls nearl, as a debugger does
+        ([TOOL, GYM], None),
+    ],
+)
+def test_the_place_of_an_error_is_not_in_what_nearl_needs(files, place):
+    error = raised_in(files)
+    assert user_code.place_of(error) == (place and (f"{place[0]}, line 1", place[1]))
+
+
+def raised_in(files):
+    """An error in the last of ``files``, each of which calls the next."""
+    code, known = compile("{}['torque']", files[-1], "exec"), {}
+    for file in reversed(files[:-1]):
+        known = {"code": code, "known": known}
+        code = compile("exec(code, known)", file, "exec")
+    try:
+        exec(code, known)
+    except KeyError as error:
+        return error.with_traceback(error.__traceback__.tb_next)
+
+
+def broken(folder, command, body, start=COMMAND[-1]):
     (folder / "my_tasks.py").write_text(
         "import gymnasium as gym, numpy as np\n"
         "from gymnasium import spaces\n"
@@ -213,7 +258,7 @@ def broken(folder, command, body):
         f"        {body}\n"
         "gym.register('Broken-v0', entry_point=Broken, max_episode_steps=9)\n"
     )
-    words = [*COMMAND, *command.split(), "--env", "my_tasks:Broken-v0", "--out", "run"]
+    words = [*COMMAND[:-1], start, *command.split(), "--env", "my_tasks:Broken-v0", "--out", "run"]
     words += ["--device", "cpu"]
     return subprocess.run(words, capture_output=True, text=True, cwd=folder, check=False)
 

@@ -8,7 +8,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from nearl.envs import StepResult, make_batched
-from nearl.population import MemberSettings, Population
+from nearl.population import MemberSettings, Population, evaluator
 from nearl.population.evaluation import EVALUATION, TRAINING, Evaluation, environments, plan, seeds
 from nearl.population.evaluator import planned
 
@@ -33,13 +33,31 @@ class Drift(gym.Env):
         return np.array([self.at]), self.at, bool(abs(self.at) > 2.0), False, {}
 
 
+class Timed(Drift):
+    """The same, but it keeps the time itself."""
+
+    def __init__(self, limit):
+        self.limit = limit
+
+    def reset(self, *, seed=None, options=None):
+        self.left = self.limit
+        return super().reset(seed=seed)
+
+    def step(self, action):
+        self.left -= 1
+        obs, reward, terminated, _, info = super().step(action)
+        return obs, reward, terminated and self.limit < np.inf, self.left == 0, info
+
+
 LIMIT = 40
 gym.register("Drift-v0", Drift, max_episode_steps=LIMIT)
+gym.register("Timed-v0", Timed, kwargs={"limit": LIMIT})
+gym.register("Timeless-v0", Timed, kwargs={"limit": np.inf})
 
 
-def population(out=None, *, every=60, episodes=2, steps=180):
+def population(out=None, *, every=60, episodes=2, steps=180, env="Drift-v0"):
     options = {"eval_every": every, "eval_episodes": episodes, "device": "cpu", "table": False}
-    return Population("Drift-v0", MEMBERS, steps=steps, out=out, **options)
+    return Population(env, MEMBERS, steps=steps, out=out, **options)
 
 
 def played(evaluation, share, length, most):
@@ -196,3 +214,36 @@ def test_an_evaluation_cut_in_the_middle_goes_on(tmp_path):
     files = [tmp_path / name / "eval.csv" for name in ("whole", "cut")]
     assert files[0].read_text() == files[1].read_text()
     assert torch.equal(whole.learner.actor.flat, cut.learner.actor.flat)
+
+
+def test_a_task_that_ends_its_episodes_itself_needs_no_time_limit(tmp_path):
+    """And is evaluated as with one: the plan is another, seeds and policies are the same."""
+    for name, env in (("limit", "Drift-v0"), ("own", "Timed-v0")):
+        population(tmp_path / name, env=env).train()
+    files = [tmp_path / name / "eval.csv" for name in ("limit", "own")]
+    assert len(files[0].read_text().splitlines()) == 1 + 3 * 3
+    assert files[0].read_text() == files[1].read_text()
+
+
+def test_training_waits_for_episodes_longer_than_the_time_between_evaluations(tmp_path):
+    population(tmp_path / "limit", every=15, steps=60).train()
+    with pytest.warns(UserWarning, match="Timed-v0 take more than eval_every=15 .*training waits"):
+        population(tmp_path / "own", every=15, steps=60, env="Timed-v0").train()
+        for _ in range(200):  # cut after every step, those of waiting too
+            cut = population(tmp_path / "cut", every=15, steps=60, env="Timed-v0")
+            if cut.train(minutes=0):
+                break
+    assert cut.done
+    texts = [(tmp_path / name / "eval.csv").read_text() for name in ("limit", "own", "cut")]
+    assert texts[0] == texts[1] == texts[2]
+
+
+def test_episodes_that_never_end_are_told(monkeypatch):
+    monkeypatch.setattr(evaluator, "ENDLESS", 100)
+    words = r"Timeless-v0 has not ended after 100 steps.*gymnasium\.register\(.*eval_episodes=0"
+    with (
+        pytest.warns(UserWarning, match="Timeless-v0 take more than eval_every=60"),
+        pytest.raises(ValueError, match=words),
+    ):
+        population(env="Timeless-v0").train()
+    population(env="Timeless-v0", episodes=0).train()

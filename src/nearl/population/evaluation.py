@@ -18,7 +18,7 @@ from nearl.population.members import MemberSettings
 
 TRAINING, EVALUATION = 0, 1  # what a member's environments are for
 Lanes = NDArray[np.intp]
-_ARRAYS = ("obs", "queue", "round", "total", "returns")  # what of an evaluation changes
+_ARRAYS = ("obs", "queue", "round", "total", "length", "returns")  # what of an evaluation changes
 
 
 def seeds(members: Sequence[MemberSettings], *key: int, each: int = 1) -> list[int]:
@@ -73,6 +73,7 @@ class Evaluation:
         self.queue = np.arange(count)  # lanes that go on, in the order of their turns
         self.round = np.zeros(count, np.int64)  # episodes that have ended in each lane
         self.total = np.zeros(count)  # rewards of each lane's episode so far
+        self.length = np.zeros(count, np.int64)  # and its steps
         # Episode e is the (e // lanes)-th of lane e % lanes.
         self._rounds = -(-(episodes - np.arange(count) % lanes) // lanes)
         self.returns = np.zeros((-(-episodes // lanes), count))
@@ -91,12 +92,13 @@ class Evaluation:
     def take(self, lanes: Lanes, result: StepResult) -> Lanes:
         """Take in a step of ``lanes``, a turn; returns those of them that begin another episode."""
         self.total[lanes] += result.reward
+        self.length[lanes] += 1
         self.obs[lanes] = result.obs
         ended = lanes[result.terminated | result.truncated]
         self.queue = np.concatenate([self.queue[len(lanes) :], self.queue[: len(lanes)]])
         if len(ended):
             self.returns[self.round[ended], ended] = self.total[ended]
-            self.total[ended] = 0.0
+            self.total[ended], self.length[ended] = 0.0, 0
             self.round[ended] += 1
             self.queue = self.queue[(self.round < self._rounds)[self.queue]]
             ended = ended[self.round[ended] < self._rounds[ended]]
@@ -115,4 +117,5 @@ class Evaluation:
 
     def restore(self, state: Mapping[str, Any]) -> None:
         for name in _ARRAYS:
-            setattr(self, name, state[name].copy())
+            if name in state:  # checkpoints of before 2026-11-18 have no lengths
+                setattr(self, name, state[name].copy())

@@ -9,6 +9,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from nearl.envs import BatchedEnv, StepResult, make_batched
+from nearl.evaluation import ENDLESS
 from nearl.population.engine import PlainEngine
 from nearl.population.evaluation import EVALUATION, Evaluation, Lanes, Plan, plan, seeds
 from nearl.population.members import MemberSettings
@@ -17,15 +18,14 @@ Array = NDArray[Any]
 
 
 def planned(env_id: str, members: int, *, every: int, episodes: int) -> Plan:
-    """The plan of evaluations in an environment; of none at all without episodes."""
+    """The plan of evaluations in an environment; of none at all without episodes.
+
+    Without a time limit all episodes go on side by side. Those that have not ended when the next
+    evaluation is to begin are waited for.
+    """
     if not episodes:
         return Plan(lanes=0, sweeps=1, share=0)
-    limit = make_batched(env_id, 1, seeds=[0]).max_episode_steps
-    if limit is None:
-        raise ValueError(
-            f"{env_id} has no time limit, so a greedy episode may never end: register it with "
-            "max_episode_steps, or set eval_episodes=0 (--eval-episodes 0)"
-        )
+    limit = make_batched(env_id, 1, seeds=[0]).max_episode_steps or every
     return plan(members, episodes=episodes, limit=limit, every=every)
 
 
@@ -63,9 +63,16 @@ class Evaluator:
     def due(self, step: int) -> bool:
         return self.episodes > 0 and step >= self.start and step % self.every == 0
 
+    def late(self, step: int) -> bool:
+        """Whether an evaluation is due at ``step`` while the one before is under way.
+
+        The plan leaves it enough time, unless there is no time limit.
+        """
+        return self.current is not None and self.current.step < step and self.due(step)
+
     def begin(self, step: int) -> None:
         """Start the evaluation of the snapshot taken at ``step``."""
-        assert self.current is None, "the plan leaves every evaluation enough time"
+        assert self.current is None, "the one before has come to its end"
         numbers = seeds(self.members, EVALUATION, step, each=self.lanes)
         obs = self.env.reset(self.own, seeds=numbers)[self.own]
         self.current = Evaluation(step, obs, episodes=self.episodes, lanes=self.lanes)
@@ -114,6 +121,12 @@ class Evaluator:
             return self._next
         self._known[self._next] = False
         again = self.current.take(self._next, result)
+        if self.env.max_episode_steps is None and self.current.length.max() >= ENDLESS:
+            raise ValueError(
+                f"a greedy episode of {self.env.env_id} has not ended after {ENDLESS} steps and it "
+                "has no time limit: write gymnasium.register(..., max_episode_steps=1000), say, "
+                "or set eval_episodes=0 (--eval-episodes 0)"
+            )
         self._look(self.plan.share)
         return self.own[again]
 

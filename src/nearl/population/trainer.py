@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import time
+import warnings
 from collections.abc import Callable, Iterator, Sequence
 from os import PathLike
 from pathlib import Path
@@ -180,7 +181,10 @@ class Population:
         title = f"{len(self.members)} members on {self.env_id}"
         with LiveTable(self.records, title=title, steps=self.steps, on=self.table) as table:
             while not self.done:
-                if self.step < self.steps:
+                if self.evaluator.late(self.step):  # training waits for it
+                    self._evaluate(everyone=True)
+                    self._begin_evaluation()
+                elif self.step < self.steps:
                     self._advance()
                 else:  # only the last evaluation is left
                     self._evaluate(everyone=True)
@@ -228,7 +232,18 @@ class Population:
             self._settle(self.evaluator.take(played))
         self.actions, answer = self.engine.receive()
         self.evaluator.answer(answer)
-        if self.evaluator.due(self.step):
+        if self.evaluator.late(self.step):
+            warnings.warn(
+                f"greedy episodes of {self.env_id} take more than eval_every="
+                f"{self.evaluator.every} steps, so training waits for them: evaluate more rarely, "
+                "or, where they never end, write gymnasium.register(..., max_episode_steps=1000)",
+                stacklevel=2,
+            )
+        self._begin_evaluation()
+
+    def _begin_evaluation(self) -> None:
+        """Evaluate the policies as they are, if it is time and the one before is at its end."""
+        if self.evaluator.due(self.step) and self.evaluator.current is None:
             self.engine.take_snapshot()
             self.evaluator.begin(self.step)
             self._measure()

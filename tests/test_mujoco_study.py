@@ -238,6 +238,20 @@ def test_a_pair_does_not_wait_for_the_other_pair(tmp_path, monkeypatch):
     assert group["aggregate"]["300000"]["tasks"] == ["Hopper"]
 
 
+def test_an_arm_does_not_wait_for_the_other_of_its_pair(tmp_path, monkeypatch):
+    monkeypatch.setattr(mujoco_summary, "REPS", 20)
+    fake(tmp_path, {"Ant": 30})
+    whole = read(tmp_path / "Ant-v4-paper.csv").returns
+    returns = {name: row[: 8 if "nnddpg" in name else 30] for name, row in whole.items()}
+    write(tmp_path / "Ant-v4-paper.csv", evaluations(returns))
+    group = mujoco_summary.summarize(tmp_path)["paper-v4"]
+    ant = group["tasks"]["Ant"]
+    assert set(ant["ddpg"]["auc"]) == {"80000", "100000", "300000"}
+    assert set(ant["nnddpg"]["auc"]) == {"80000"}
+    assert "nnddpg over ddpg" in group["improvement"]["80000"]
+    assert "nnddpg over ddpg" not in group["improvement"]["300000"]
+
+
 def test_the_report_has_table_and_figures(tmp_path, monkeypatch):
     monkeypatch.setattr(mujoco_summary, "REPS", 20)
     fake(tmp_path, {"Walker2d": 10, "Ant": 11})

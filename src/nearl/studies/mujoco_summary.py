@@ -102,9 +102,12 @@ def _group(tasks: Mapping[str, Evaluations]) -> dict[str, Any]:
     marks: set[int] = set()
     for task, found in tasks.items():
         for pair in PAIRS.items():  # one pair may have come further than the other
-            reached = marks_of(found, pair)
-            marks.update(reached)
-            single[task] |= {algo: own for algo in pair if (own := _arm(found, algo, reached))}
+            both = marks_of(found, pair)
+            marks.update(both)
+            for algo in pair:  # and one of a pair, too
+                reached = sorted({*both, *marks_of(found, (algo,))})
+                if own := _arm(found, algo, reached):
+                    single[task][algo] = own
     together = sorted(marks)
     return {
         "tasks": single,

@@ -34,8 +34,9 @@ class ActorTerm:
         frozen = critic.parameters() if self.deterministic else ()
         own = set(self.parameters)  # a features extractor may be that of both
         self.frozen = [p for p in frozen if p.requires_grad and p not in own]
+        mean = actor if self.deterministic else actor.mu  # its actions, or what tanh makes them of
         self.handles = [
-            actor.mu.register_forward_hook(self._capture),
+            mean.register_forward_hook(self._capture),
             actor.optimizer.register_step_pre_hook(self._add),
         ]
 

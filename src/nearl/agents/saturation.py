@@ -28,7 +28,7 @@ class Saturation:
         self.handles = [
             agent.critic.register_forward_hook(self._judge),
             last.register_forward_hook(self._see),
-            actor.mu.register_forward_hook(self._add),
+            actor.register_forward_hook(self._add),  # where the actor's term has its hook
         ]
 
     def _judge(self, module: Any, inputs: Any, values: Any) -> None:

@@ -110,6 +110,7 @@ class SoftUpdate(OffPolicyAlgorithm):
             actor = getattr(self, "actor_target", actor)
         plain = (
             isinstance(actor, DeterministicActor)
+            and type(actor).forward is DeterministicActor.forward  # users may have their own
             and type(actor.features_extractor) is FlattenExtractor
         )
         if plain and self._vec_normalize_env is None:

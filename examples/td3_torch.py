@@ -79,10 +79,11 @@ def train(env_id="Pendulum-v1", *, steps=8000, seed=0, weight=0.05):
             actor_adam.zero_grad()
             loss.backward()
             actor_adam.step()
+            tau = soft.tau(TAU)  # nearl: larger with tau_nn, while the weight is on
             with torch.no_grad():
                 for slow, fast in ((actor_target, actor), (critics_target, critics)):
                     for old, new in zip(slow.parameters(), fast.parameters(), strict=True):
-                        old.lerp_(new, TAU)
+                        old.lerp_(new, tau)
     env.close()
     return actor
 

@@ -1,5 +1,8 @@
 """The soft NN update as mathematics: its losses, its weight, its module without SB3."""
 
+import importlib.util
+from pathlib import Path
+
 import numpy as np
 import pytest
 import torch
@@ -14,6 +17,7 @@ from nearl.soft_config import WeightSchedule
 from nearl.versioned import VersionedPolicy
 
 OBS, ACT, GAMMA = 3, 2, 0.9
+EXAMPLE = Path(__file__).parent.parent / "examples" / "td3_torch.py"
 
 
 def make(n=60, seed=0, net=None, capacity=None, **changes):
@@ -284,19 +288,20 @@ def test_state_comes_back_with_errors_and_schedule():
     assert second.schedule.steps == 50 and second.schedule.episodes == first.schedule.episodes
 
 
-def test_the_single_file_example_learns_with_the_module_and_is_plain_td3_without():
-    import importlib.util
-    from pathlib import Path
-
-    path = Path(__file__).parent.parent / "examples" / "td3_torch.py"
-    spec = importlib.util.spec_from_file_location("td3_torch", path)
+def single_file_example():
+    spec = importlib.util.spec_from_file_location("td3_torch", EXAMPLE)
     example = importlib.util.module_from_spec(spec)
     spec.loader.exec_module(example)
+    return example
+
+
+def test_the_single_file_example_learns_with_the_module_and_is_plain_td3_without():
+    example = single_file_example()
     example.WARM_UP = 100
     actors = [example.train(steps=160, weight=weight) for weight in (0.0, 0.0, 0.5)]
     flat = [torch.cat([p.flatten() for p in actor.parameters()]) for actor in actors]
     assert torch.equal(flat[0], flat[1]) and not torch.equal(flat[0], flat[2])
-    assert path.read_text().count("# nearl") <= 10
+    assert EXAMPLE.read_text().count("# nearl") <= 10
 
 
 def test_errors_are_missing_while_there_are_fewer_transitions_than_neighbors():
@@ -314,3 +319,32 @@ def test_numbers_of_numpy_are_numbers():
     given = SoftNNConfig(horizon=np.int64(3), lipschitz=np.float32(1.0), weight=np.float64(0.5))
     assert given == SoftNNConfig(horizon=3, lipschitz=1.0, weight=0.5)
     assert type(given.horizon) is int and type(given.lipschitz) is float
+
+
+def test_noise_wants_actions_of_one_unit():
+    act = np.full((1, ACT), 2.0, np.float32)
+    row = [np.zeros((1, OBS), np.float32), act, [0.0], np.zeros((1, OBS)), [False], [False]]
+    soft, _ = make(n=5, capacity=9, policy_noise=0.1)
+    with pytest.raises(ValueError, match=r"policy_noise=0.1 clamps actions to \[-1, 1\], got .* 2"):
+        soft.observe(*row)
+    assert len(soft.memory) == 5 and soft.schedule.steps == 5
+    plain, _ = make(n=5, capacity=9)
+    plain.observe(*row)
+    assert len(plain.memory) == 6
+
+
+def test_without_an_agent_saturation_is_refused_unless_it_is_taken_care_of():
+    with pytest.raises(ValueError, match=r"saturation=0.1 would change nothing.*saturates=True"):
+        make(n=1, saturation=0.1)
+    assert make(n=1, saturation=0.1, weight=0.0)[0].inert
+    memory, config = TransitionMemory(9, (OBS,), (ACT,)), SoftNNConfig(saturation=0.1)
+    SoftNN(memory, config, policy=nn.Identity(), saturates=True)
+
+
+def test_the_single_file_example_moves_its_targets_as_the_module_says(monkeypatch):
+    example = single_file_example()
+    example.WARM_UP = 100
+    asked = []
+    monkeypatch.setattr(SoftNN, "tau", lambda soft, tau: asked.append(tau) or tau)
+    example.train(steps=110)
+    assert asked == [example.TAU] * 5

@@ -6,6 +6,8 @@ import math
 from collections.abc import Collection, Mapping
 from typing import TYPE_CHECKING, Any
 
+import torch
+
 from nearl.residual import CENTERS
 
 if TYPE_CHECKING:
@@ -115,6 +117,29 @@ def check_inert(config: SoftNNConfig) -> None:
         f"a module with {having} would change nothing: set one of them above 0, or take the plain "
         "agent: without nearl.accelerate, undone by nearl.plain, or nearl train ddpg, say"
     )
+
+
+def check_saturation(config: SoftNNConfig, saturates: bool) -> None:
+    """Raise for ``saturation`` where nobody would add its gradient."""
+    if config.opens and not saturates:
+        raise ValueError(
+            f"saturation={config.saturation:g} would change nothing: agents (NNTD3, NNDDPG) and "
+            "populations add its gradient, SoftNN does not; set saturation=0, or add nearl.losses."
+            "saturation_gradient to your actor's and give SoftNN saturates=True"
+        )
+
+
+def check_actions(config: SoftNNConfig, act: Any) -> None:
+    """Raise for actions that rollouts with noise would not reach."""
+    if config.policy_noise == 0 or not config.uses_errors:
+        return
+    farthest = float(torch.as_tensor(act).abs().max())
+    if farthest > 1:
+        raise ValueError(
+            f"policy_noise={config.policy_noise:g} clamps actions to [-1, 1], got one of "
+            f"{farthest:g}: store actions divided by the bounds of their space, and let the policy "
+            "give such"
+        )
 
 
 def check_changes(config: SoftNNConfig, changes: Mapping[str, Any]) -> None:

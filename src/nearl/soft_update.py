@@ -27,6 +27,7 @@ from nearl.losses import gaussian_log_prob, shaped_errors, shifted_rewards, td_p
 from nearl.memory import TransitionMemory, Transitions
 from nearl.policy_keys import Policy
 from nearl.residual_graph import Targets
+from nearl.soft_checks import check_actions, check_saturation
 from nearl.soft_config import SoftNNConfig, WeightSchedule
 from nearl.soft_parts import soft_parts
 
@@ -39,6 +40,10 @@ class SoftNN:
     ``policy`` maps observations to actions and is what rollouts follow. If it has a method
     ``refresh`` and an attribute ``version``, as ``VersionedPolicy`` does, its actions are reused
     while it has not changed. The residual form needs ``targets``, the target networks.
+
+    Actions are in [-1, 1], as tanh gives them: ``actor_std`` and ``policy_noise`` are in these
+    units, and noisy actions are clamped to them. ``saturates`` says that whoever trains the actor
+    adds ``nearl.losses.saturation_gradient``, as agents do; without it ``saturation`` is refused.
     """
 
     def __init__(
@@ -51,8 +56,10 @@ class SoftNN:
         schedule: WeightSchedule | None = None,
         targets: Targets | None = None,
         seed: int | None = None,
+        saturates: bool = False,
     ) -> None:
         self.config = config = SoftNNConfig.of(config)
+        check_saturation(config, saturates)
         self.memory, self.policy, self.gamma = memory, policy, gamma
         self.schedule = schedule or WeightSchedule(config)
         self.generator = torch.Generator()
@@ -87,8 +94,10 @@ class SoftNN:
     ) -> Tensor:
         """Store a batch of transitions ``(B, ...)``, one step of B environments; their slots.
 
-        With ``refresh="step"`` their errors are stored too, as in Algorithm 2.
+        With ``refresh="step"`` their errors are stored too, as in Algorithm 2. The schedule of the
+        weight counts them, from the first one on.
         """
+        check_actions(self.config, act)
         slots = self.memory.add(obs, act, reward, next_obs, terminated, truncated)
         self.stepped(slots, np.asarray(terminated) | np.asarray(truncated))
         return slots
@@ -234,7 +243,10 @@ class SoftNN:
         return (1.0 - weight, weight) if beside is None else (1.0, beside)
 
     def tau(self, tau: float) -> float:
-        """The target networks' step: at least ``tau_nn`` while the weight is on."""
+        """The target networks' step: at least ``tau_nn`` while the weight is on.
+
+        Whoever moves target networks asks for it; the module has none of its own.
+        """
         return max(tau, self.config.tau_nn or 0.0) if self.schedule.on else tau
 
     def _renew(self) -> None:

@@ -88,6 +88,7 @@ class SoftUpdate(OffPolicyAlgorithm):
             schedule=schedule,
             targets=target_networks(self) if self.nn.uses_graph or self.nn.uses_mix else None,
             seed=self.seed,
+            saturates=True,  # ``Saturation``, or what refuses it
         )
         self.replay_buffer.attach(soft)
         self.soft, self.nn_schedule = soft, schedule  # unless something was refused

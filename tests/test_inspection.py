@@ -181,9 +181,63 @@ def test_no_advice_is_given_that_would_change_nothing(measured, tmp_path):
     assert "cutoff" in verdicts(heeding)["coverage over time"].advice
     assert "does not use L" in deaf[NAMES[3]].advice
     assert deaf["coverage over time"].advice == "Train longer before judging it."
-    assert measured.heeds == {"lipschitz", "cutoff"}
+    assert measured.heeds >= {"lipschitz", "cutoff"}
     residual = trained(tmp_path, steps=80, algo="nntd3", env="Pendulum-v1", given=SMALL)
-    assert open_run(residual.folder).heeds == frozenset()  # NNTD3's default
+    assert open_run(residual.folder).heeds == {"gate_width", "metric"}  # NNTD3's default
+
+
+def test_advice_names_settings_that_the_agent_has(measured, cartpole, tmp_path):
+    mixing = trained(tmp_path, steps=80, algo="nnddpg", env="Pendulum-v1", given=SMALL)
+    strangers = np.full(400, 0.9 * measured.typical)
+    growing = np.linspace(0.01, 0.05, 400) * measured.typical
+    ruled = {"plain_errors": np.ones(5), "bonus_errors": np.full(5, -3.0)}
+
+    def advice(heeds, name, **changes):
+        return verdicts(replace(measured, heeds=heeds, **changes))[name].advice
+
+    nnddpg, nnac = (open_run(run.folder).heeds for run in (mixing, cartpole))
+    both = advice(measured.heeds, NAMES[1], nearest=growing)
+    assert "a smaller lipschitz" in both and "decay the nn weight" in both
+    assert advice(nnac, NAMES[1], nearest=growing).endswith("use a smaller lipschitz.")
+    assert advice(nnddpg, NAMES[1], nearest=growing) == ""
+    assert "a smaller nn weight" in advice(measured.heeds, NAMES[1], nearest=strangers)
+    assert "a smaller mix" in advice(nnddpg, NAMES[1], nearest=strangers)
+    for heeds in (nnddpg, nnac):
+        assert "weight." not in advice(heeds, NAMES[1], nearest=strangers)
+    assert "negative_scale" in advice(measured.heeds, NAMES[3], **ruled)
+    told = advice(nnac, NAMES[3], **ruled)
+    assert "standardize=true" in told and "metric=" not in told and "negative_scale" not in told
+
+
+def test_an_advised_l_is_in_the_unit_of_its_setting(measured, tmp_path):
+    pendulum = trained(tmp_path, steps=270, env="Pendulum-v1")
+    visits = open_run(pendulum.folder)
+    reward = visits.rewards(visits.slots)
+    assert visits.unit == pytest.approx(np.sqrt(np.square(reward).mean())) != 1.0
+    assert visits.lipschitz == pytest.approx(0.2 * visits.unit)  # NNAC's default
+    slopes = np.linspace(0.0, 10.0, 1000)  # without contradictions, the 90% quantile at 9
+    smooth = replace(measured.value, slopes=slopes, quantile=9.0, largest=10.0, reasons=())
+    agreeing = {"reward": smooth, "transition": smooth, "value": smooth}
+    for start in (0.1, 1e4):
+        low = replace(measured, lipschitz=start, unit=6.0, **agreeing)
+        told = verdicts(low)[NAMES[2]]
+        assert told.verdict == "note" and "lipschitz=1.5 " in told.advice
+        assert verdicts(replace(low, lipschitz=1.5 * low.unit))[NAMES[2]].verdict == "fine"
+
+
+def test_a_reading_does_not_contradict_its_numbers(measured):
+    slopes = np.linspace(1.0, 10.0, 1000)
+    smooth = replace(measured.value, slopes=slopes, quantile=9.0, largest=10.0, reasons=())
+    agreeing = {"reward": smooth, "transition": smooth, "value": smooth}
+    none = verdicts(replace(measured, lipschitz=0.0, **agreeing))[NAMES[2]]
+    assert none.verdict == "fine" and "steeper than L" not in none.measured
+    assert "there is no bonus" in none.meaning
+    low = verdicts(replace(measured, lipschitz=7.0, **agreeing))[NAMES[2]]
+    assert "33% are steeper than L" in low.measured and "for a larger L" in low.meaning
+    many = np.array([100.0, *[0.01] * 11]), np.array([0.0, *[0.1] * 5, *[0.0] * 6])
+    small = replace(measured, plain_errors=many[0], bonus_errors=many[1])
+    assert small.bonus_share < 0.01 and small.bonus_rules == pytest.approx(5 / 12)
+    assert "next to nothing" not in verdicts(small)[NAMES[3]].meaning
 
 
 def test_a_stochastic_reward_is_a_problem(measured):

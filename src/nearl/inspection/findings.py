@@ -13,6 +13,7 @@ STRANGERS = 0.5  # neighbors this far, relative to any two transitions, tell lit
 SPARSE = 10.0  # intrinsic dimension from which no run is dense
 DOMINANT = 0.5  # share of the TD errors from which the bonus rules
 FAINT = 0.01
+SOME = 0.1  # share of pairs, or of errors, that is not to be passed over
 RESTLESS = 0.2  # share of a net added in the last quarter
 
 
@@ -41,6 +42,19 @@ def findings(measured: Measured) -> list[Finding]:
         _growth(measured),
         _covering(measured),
     ]
+
+
+NEARER = {
+    "lipschitz": "a smaller lipschitz",
+    "metric": "metric=standardized if it is raw",
+    "standardize": "standardize=true if it is false",
+}
+
+
+def _ways(m: Measured, first: str, **ways: str) -> str:
+    """Advice of the ways that the agent heeds, by the setting that each is about."""
+    heeded = [way for setting, way in ways.items() if setting in m.heeds]
+    return f"{first}{', or '.join(heeded)}." if heeded else ""
 
 
 def _dimension(m: Measured) -> Finding:
@@ -79,8 +93,17 @@ def _distances(m: Measured) -> Finding:
             "problem",
             measured,
             "Neighbors are hardly nearer than strangers, so what they say about values is poor.",
-            "Try metric=standardized if it is raw, weights for the coordinates that matter, or a "
-            "smaller nn weight.",
+            _ways(
+                m,
+                "Try ",
+                metric="metric=standardized if it is raw, or one with weights for the coordinates "
+                "that matter",
+                standardize="standardize=true if it is false, or a metric with weights for the "
+                "coordinates that matter",
+                weight="a smaller nn weight",
+                gate_width="a smaller gate_width",
+                mix="a smaller mix",
+            ),
         )
     if late > 1.2 * early:
         return Finding(
@@ -88,7 +111,12 @@ def _distances(m: Measured) -> Finding:
             "note",
             measured,
             "Distances grow: the policy moves on to places that the memory does not know yet.",
-            "If learning is unstable there, use a smaller L, or decay the nn weight more slowly.",
+            _ways(
+                m,
+                "If learning is unstable there, ",
+                lipschitz="use a smaller lipschitz",
+                weight="decay the nn weight more slowly",
+            ),
         )
     return Finding(
         "neighbor distances",
@@ -101,10 +129,12 @@ def _distances(m: Measured) -> Finding:
 
 def _constants(m: Measured) -> Finding:
     above = m.value.share_above(m.lipschitz)
+    given = "" if m.unit == 1 else f" (lipschitz={m.lipschitz / m.unit:.3g} times {m.unit:.3g})"
+    steeper = f"; {above:.0%} are steeper than L" if m.lipschitz > 0 else ""
     measured = (
-        f"L in use is {m.lipschitz:.3g}. Between neighbors, values differ by up to "
+        f"L in use is {m.lipschitz:.3g}{given}. Between neighbors, values differ by up to "
         f"{m.value.quantile:.3g} per unit of distance in 90% of pairs (largest "
-        f"{m.value.largest:.3g}); {above:.0%} are steeper than L. Rewards: {m.reward.largest:.3g}; "
+        f"{m.value.largest:.3g}){steeper}. Rewards: {m.reward.largest:.3g}; "
         f"transitions (L2): {m.transition.largest:.3g}."
     )
     broken = [*m.reward.reasons, *m.transition.reasons]
@@ -114,7 +144,7 @@ def _constants(m: Measured) -> Finding:
             "problem",
             measured,
             f"The data contradicts the paper's assumption: {broken[0]}.",
-            "" if m.lipschitz == 0 else "Until then a smaller L does less harm.",
+            "" if m.lipschitz == 0 else "Until then a smaller lipschitz does less harm.",
         )
     if m.value.reasons:
         return Finding(
@@ -131,7 +161,8 @@ def _constants(m: Measured) -> Finding:
             "note",
             measured,
             "Most neighbors differ by more than the bonus allows: values are no upper bounds.",
-            f"Try L = {m.value.quantile:.2g} or lipschitz=auto if exploration is what you need.",
+            f"Try lipschitz={m.value.quantile / m.unit:.2g} or lipschitz=auto if exploration is "
+            "what you need.",
         )
     if m.lipschitz > 10 * m.value.quantile and above < 0.01:
         return Finding(
@@ -139,11 +170,14 @@ def _constants(m: Measured) -> Finding:
             "note",
             measured,
             "L is far above what the data shows: the unknown looks much better than it can be.",
-            "Try lipschitz=auto, or a tenth of L.",
+            f"Try lipschitz={m.value.quantile / m.unit:.2g} or lipschitz=auto.",
         )
-    return Finding(
-        "Lipschitz constants", "fine", measured, "The data agrees with the assumption.", ""
-    )
+    meaning = "The data agrees with the assumption."
+    if m.lipschitz == 0:
+        meaning = "The data agrees with the assumption; there is no bonus that relies on it."
+    elif above > SOME:
+        meaning = "The data agrees with the assumption, for a larger L: many values are no bounds."
+    return Finding("Lipschitz constants", "fine", measured, meaning, "")
 
 
 def _bonus(m: Measured) -> Finding:
@@ -167,23 +201,23 @@ def _bonus(m: Measured) -> Finding:
             "problem",
             measured,
             "Errors mostly say how far neighbors are, and not how good an action was.",
-            "Try a smaller L, metric=standardized if it is raw, or negative_scale below 1.",
+            _ways(m, "Try ", **NEARER, negative_scale="negative_scale below 1"),
         )
-    if share < FAINT:
+    if share < FAINT and m.bonus_rules <= SOME:
         return Finding(
             "bonus in TD errors",
             "note",
             measured,
             "The bonus changes next to nothing: neighbors are near, or L is small.",
-            "If exploration is the problem, raise L.",
+            "If exploration is the problem, raise lipschitz.",
         )
-    if m.bonus_rules > DOMINANT:
+    if share < FAINT or m.bonus_rules > DOMINANT:
         return Finding(
             "bonus in TD errors",
             "note",
             measured,
             "The few large errors speak of rewards, the many small ones of distance.",
-            "If the actor wanders, try a smaller L, or metric=standardized if it is raw.",
+            _ways(m, "If the actor wanders, try ", **NEARER),
         )
     return Finding(
         "bonus in TD errors", "fine", measured, "Both the data and the bonus have a say.", ""

@@ -40,6 +40,7 @@ class Measured:
     times: Ints  # steps at which
     nearest: Floats  # the distance to the nearest earlier transition was measured
     lipschitz: float  # L in use
+    unit: float  # of the setting, ``lipschitz``: L is so many times that
     value: LipschitzEstimate  # of returns over the planning horizon: L1
     reward: LipschitzEstimate
     transition: LipschitzEstimate  # L2
@@ -132,6 +133,7 @@ def measure(
         times=visits.first + at,
         nearest=nearest,
         lipschitz=visits.lipschitz,
+        unit=visits.unit,
         value=value,
         reward=reward,
         transition=transition,

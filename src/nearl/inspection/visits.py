@@ -37,7 +37,8 @@ class Visits:
     horizon: int
     critic: dict[str, Any]  # further settings of the NNCritic
     module: str  # what the agent does with it, in words
-    heeds: frozenset[str]  # settings that change what it does: "lipschitz", "cutoff"
+    heeds: frozenset[str]  # settings that change what it does, of those that advice may be about
+    unit: float = 1.0  # of the setting ``lipschitz``, in stored rewards
 
     @property
     def slots(self) -> Ints:
@@ -148,14 +149,26 @@ def _of_soft(agent: SoftUpdate, title: str) -> Visits:
         horizon=config.horizon,
         critic={"neighbors": config.neighbors, "branch": config.branch},
         module=f"the soft update, {on}" if config.weight else "none (weight 0)",
-        heeds=frozenset(["lipschitz", "cutoff"] if config.uses_errors else []),
+        heeds=_heeded(config),
+        unit=1.0 / config.reward_scale,
     )
+
+
+def _heeded(config: SoftNNConfig) -> frozenset[str]:
+    """Settings of the soft update that change what an agent with these does."""
+    errors = ("lipschitz", "weight", "cutoff", "negative_scale") if config.uses_errors else ()
+    graph = ("gate_width",) if config.uses_graph else ()
+    mixing = ("mix",) if config.uses_mix else ()
+    used = (*errors, *graph, *mixing)
+    return frozenset((*used, "metric") if used else ())
 
 
 def _of_nnac(agent: NNAC, title: str) -> Visits:
     config, average = agent.config, agent.policy.average
     learner: Any = agent.learner
     graph = config.critic == "graph"
+    rewards = agent.experience.memory["reward"].double()
+    size = float(rewards.square().mean().sqrt()) if len(rewards) else 0.0
     return Visits(
         title=title,
         experience=agent.experience,
@@ -169,5 +182,6 @@ def _of_nnac(agent: NNAC, title: str) -> Visits:
             "stop_at_terminal": config.stop_at_terminal,
         },
         module="the neighbor graph" if graph else "rollouts",
-        heeds=frozenset(["lipschitz"]),
+        heeds=frozenset(["lipschitz", "standardize"]),
+        unit=(size or 1.0) if graph and config.reward_units else 1.0,
     )

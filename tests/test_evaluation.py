@@ -9,6 +9,7 @@ from stable_baselines3.common.env_util import make_vec_env
 from stable_baselines3.common.vec_env import VecNormalize
 
 import nearl
+import nearl.envs  # registers nearl's own
 from nearl.pictures import film
 
 
@@ -56,3 +57,45 @@ def test_a_task_without_pictures_cannot_be_filmed(tmp_path):
     with pytest.raises(ValueError, match="Blind-v0 cannot be filmed: render.. gave None"):
         film(Upright(None), "Blind-v0", tmp_path / "film.gif", seed=0)
     gym.registry.pop("Blind-v0")
+
+
+class Silent(gym.Env):
+    """A task that takes a render mode and has no render."""
+
+    observation_space = gym.spaces.Box(-1, 1, (2,))
+    action_space = gym.spaces.Box(-1, 1, (1,))
+
+    def __init__(self, render_mode=None, modes=()):
+        self.render_mode, self.metadata = render_mode, {"render_modes": list(modes)}
+
+    def reset(self, *, seed=None, options=None):
+        return np.zeros(2, np.float32), {}
+
+
+class Plain(Silent):
+    """A task that knows nothing of rendering."""
+
+    def __init__(self):
+        super().__init__()
+
+
+@pytest.mark.parametrize(
+    ("kind", "options", "why"),
+    [
+        (Plain, {}, "its constructor takes no render_mode"),
+        (Silent, {"modes": ["human"]}, "its render_modes are .'human'., where 'rgb_array' is"),
+        (Silent, {"modes": ["rgb_array"]}, "it has no render"),
+    ],
+)
+@pytest.mark.filterwarnings("ignore:.*No render fps")
+def test_why_a_task_cannot_be_filmed_is_said(kind, options, why, tmp_path):
+    gym.register("Silent-v0", kind, max_episode_steps=5, kwargs=options)
+    with pytest.raises(ValueError, match=f"Silent-v0 cannot be filmed: {why}"):
+        film(Upright(None), "Silent-v0", tmp_path / "film.gif", seed=0)
+    gym.registry.pop("Silent-v0")
+    assert not list(tmp_path.iterdir())
+
+
+def test_a_point_in_a_box_cannot_be_filmed(tmp_path):
+    with pytest.raises(ValueError, match="nearl/LipschitzPoint2-v1 cannot be filmed"):
+        film(Upright(None), "nearl/LipschitzPoint2-v1", tmp_path / "film.gif", seed=0)

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import os
 import tempfile
+import warnings
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
@@ -62,12 +63,12 @@ def film(
         raise ImportError(MISSING) from error
     os.environ.setdefault("SDL_VIDEODRIVER", "dummy")  # no window is needed
     os.environ.setdefault("XDG_RUNTIME_DIR", tempfile.gettempdir())
-    env = wrap(gym.make(env_id, render_mode="rgb_array"))
+    env = wrap(_drawing(env_id))
     obs, _ = env.reset(seed=seed)
     shots: list[Any] = []
     for step in range(frames * every):
         if step % every == 0:
-            shots.append(_half(env.render(), env_id))
+            shots.append(_half(_picture(env, env_id), env_id))
         action, _ = model.predict(obs, deterministic=True)
         obs, _, terminated, truncated, _ = env.step(action)
         if terminated or truncated:
@@ -77,6 +78,35 @@ def film(
     pause = 1000 * every / fps
     data = imageio.imwrite("<bytes>", np.stack(shots), extension=".gif", duration=pause, loop=0)
     return write_atomically(path, lambda file: file.write(data))
+
+
+def _drawing(env_id: str) -> gym.Env[Any, Any]:
+    """The environment, told to draw itself; one whose constructor cannot be told is refused."""
+    with warnings.catch_warnings():
+        warnings.filterwarnings("ignore", ".*initialised with render_mode", UserWarning)
+        try:
+            return gym.make(env_id, render_mode="rgb_array")
+        except TypeError as error:
+            gym.make(env_id).close()  # or whatever else is wrong is said
+            raise ValueError(
+                f"{env_id} cannot be filmed: its constructor takes no render_mode, where "
+                "'rgb_array' is wanted"
+            ) from error
+
+
+def _picture(env: gym.Env[Any, Any], env_id: str) -> Any:
+    """What the environment draws; one that has nothing to draw with is refused."""
+    try:
+        return env.render()
+    except NotImplementedError as error:
+        raise ValueError(f"{env_id} cannot be filmed: it has no render()") from error
+    except AssertionError as error:  # Gymnasium's, of modes that are not declared
+        modes = env.metadata.get("render_modes", [])
+        if "rgb_array" in modes:
+            raise
+        raise ValueError(
+            f"{env_id} cannot be filmed: its render_modes are {modes}, where 'rgb_array' is wanted"
+        ) from error
 
 
 def _half(picture: Any, env_id: str) -> NDArray[np.uint8]:

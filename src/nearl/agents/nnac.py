@@ -11,7 +11,6 @@ from typing import Any, ClassVar, Self
 import numpy as np
 import torch
 from gymnasium import spaces
-from stable_baselines3.common.base_class import BaseAlgorithm
 from stable_baselines3.common.policies import BasePolicy
 from stable_baselines3.common.type_aliases import GymEnv, MaybeCallback
 from stable_baselines3.common.utils import safe_mean
@@ -22,6 +21,7 @@ from nearl.agents.config import changed, make_config
 from nearl.agents.graph_learner import GraphLearner
 from nearl.agents.learner import Learner
 from nearl.agents.moving_scale import check_scale
+from nearl.agents.named_env import wrap_env
 from nearl.agents.policy import ActorPolicy
 from nearl.agents.rollout_learner import RolloutLearner
 from nearl.agents.savable import Savable
@@ -85,8 +85,8 @@ class NNAC(Savable):
             self._setup_model()
 
     @staticmethod
-    def _wrap_env(env: GymEnv, verbose: int = 0, monitor_wrapper: bool = True) -> VecEnv:
-        wrapped = BaseAlgorithm._wrap_env(env, verbose, monitor_wrapper)
+    def _wrap_env(env: GymEnv | str, verbose: int = 0, monitor_wrapper: bool = True) -> VecEnv:
+        wrapped = wrap_env(env, verbose, monitor_wrapper)
         check_spaces(wrapped.observation_space, wrapped.action_space)
         return wrapped
 

@@ -23,6 +23,7 @@ from torch import Tensor
 from nearl.agents.actor_term import ActorTerm
 from nearl.agents.copies import shallow
 from nearl.agents.files import check_model, read_whole, write_whole
+from nearl.agents.named_env import wrap_env
 from nearl.agents.neighbor_buffer import NeighborReplayBuffer
 from nearl.agents.refusals import refuse, refuse_buffer
 from nearl.agents.saturation import Saturation
@@ -43,6 +44,7 @@ class SoftUpdate(OffPolicyAlgorithm):
     nn_schedule: WeightSchedule
     replay_buffer: NeighborReplayBuffer
     critic: Any
+    _wrap_env = staticmethod(wrap_env)
 
     def __init__(
         self, *args: Any, nn: SoftNNConfig | Mapping[str, Any] | None = None, **kwargs: Any

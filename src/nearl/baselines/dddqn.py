@@ -11,7 +11,9 @@ from stable_baselines3.common.torch_layers import create_mlp
 from stable_baselines3.dqn.policies import DQNPolicy, QNetwork
 from torch import Tensor, nn
 
+from nearl.agents.named_env import wrap_env
 from nearl.baselines.nature import NatureDefault
+from nearl.baselines.nstep import NStep
 
 
 class Dueling(nn.Module):
@@ -62,7 +64,7 @@ class DuelingCnnPolicy(NatureDefault, DuelingPolicy):
     """The same for pictures."""
 
 
-class DDDQN(DQN):
+class DDDQN(NStep, DQN):
     """Dueling double DQN (Wang et al. 2016; van Hasselt et al. 2016)."""
 
     policy_aliases: ClassVar[dict[str, type[BasePolicy]]] = {
@@ -70,6 +72,7 @@ class DDDQN(DQN):
         "CnnPolicy": DuelingCnnPolicy,
     }
     checkpoint_names = ("_n_calls", "exploration_rate")
+    _wrap_env = staticmethod(wrap_env)
 
     def train(self, gradient_steps: int, batch_size: int = 100) -> None:
         """SB3's own, with ``Q'(s', argmax_a Q(s', a))`` where DQN has ``max_a Q'(s', a)``."""

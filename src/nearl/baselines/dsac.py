@@ -14,7 +14,9 @@ from stable_baselines3.common.type_aliases import GymEnv, Schedule
 from stable_baselines3.common.utils import polyak_update
 from torch import Tensor
 
+from nearl.agents.named_env import wrap_env
 from nearl.baselines.dsac_policy import DSACCnnPolicy, DSACPolicy
+from nearl.baselines.nstep import NStep
 from nearl.losses import move_average
 
 
@@ -23,7 +25,7 @@ def soft_value(log_probs: Tensor, q_values: Tensor, alpha: float | Tensor) -> Te
     return (log_probs.exp() * (q_values - alpha * log_probs)).sum(1, keepdim=True)
 
 
-class DSAC(SAC):
+class DSAC(NStep, SAC):
     """SAC with expectations over all actions where SAC for a box has samples.
 
     ``target_entropy`` is a share of the largest entropy, ``log A``; the source has 0.98.
@@ -33,6 +35,7 @@ class DSAC(SAC):
         "MlpPolicy": DSACPolicy,
         "CnnPolicy": DSACCnnPolicy,
     }
+    _wrap_env = staticmethod(wrap_env)
 
     def __init__(
         self,

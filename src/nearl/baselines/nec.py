@@ -15,6 +15,7 @@ from stable_baselines3.common.type_aliases import GymEnv, MaybeCallback, Schedul
 from torch import Tensor
 
 from nearl.agents.moving_scale import check_scale
+from nearl.agents.named_env import wrap_env
 from nearl.baselines.nec_policy import NECCnnPolicy, NECPolicy
 from nearl.baselines.targets import NStepTargets, TargetBuffer
 
@@ -30,6 +31,7 @@ class NEC(DQN):
         "CnnPolicy": NECCnnPolicy,
     }
     checkpoint_names = ("exploration_rate", "waiting")
+    _wrap_env = staticmethod(wrap_env)
     policy: NECPolicy  # type: ignore[assignment]
     replay_buffer: TargetBuffer  # type: ignore[assignment]
 

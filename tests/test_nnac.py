@@ -362,8 +362,11 @@ def test_an_environment_that_returns_nonsense_is_named(preset, bad, words):
 @pytest.mark.parametrize(
     ("settings", "words"),
     [
-        ({"horizon": 0}, ["horizon", "0"]),
-        ({"lipschitz": -2}, ["lipschitz", "-2"]),
+        ({"horizon": 0}, ["horizon = 0", "at least 1"]),
+        ({"gamma": 1.5}, ["gamma = 1.5", "from 0 to 1"]),
+        ({"average": 1.0}, ["average = 1.0", "less than 1"]),
+        ({"error_scale": "max"}, ["'max'", "'none' or 'std' or 'rms'"]),
+        ({"lipschitz": -2}, ["lipschitz", "-2", "'auto'", "at least 0"]),
         ({"act_weight": -1.0}, ["act_weight", "-1"]),
         ({"preset": "best"}, ["best", "default", "rollout", "paper"]),
         ({"lipshitz": 3}, ["lipshitz", "lipschitz"]),

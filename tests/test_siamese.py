@@ -188,9 +188,15 @@ def test_the_command_trains_and_its_metric_can_be_used(tmp_path):
 
 
 def test_bad_settings_are_named():
-    for bad in ({"form": "triplet"}, {"epochs": 0}, {"observe": "all"}, {"batch_size": 1}):
-        with pytest.raises(ValueError, match=next(iter(bad))):
-            SiameseSettings(**bad)
+    for name, bad, accepted in (
+        ("form", "triplet", "'embedding' or 'concatenating'"),
+        ("observe", "all", "'crop' or 'frames'"),
+        ("epochs", 0, "at least 1"),
+        ("batch_size", 1, "at least 2"),
+        ("learning_rate", 0.0, "above 0"),
+    ):
+        with pytest.raises(ValueError, match=f"{name} = {bad!r} is not .* must be {accepted}"):
+            SiameseSettings(**{name: bad})
     with pytest.raises(ValueError, match="samples = 200 is less than one batch of 256"):
         SiameseSettings(samples=200)
     with pytest.raises(ValueError, match="small network"):
@@ -220,3 +226,17 @@ def test_nnac_learns_from_pixels(distance):
     assert scale.max() > 10 and torch.equal(scale, model.policy.actor.normalize.scale)
     other = NNAC("CnnPolicy", "nearl/CartPolePixels-v1", seed=1, distance=distance).learn(330)
     assert torch.equal(after, torch.cat([p.flatten() for p in other.policy.actor.parameters()]))
+
+
+def test_a_metric_that_cannot_embed_is_refused_by_the_graph_and_taken_by_rollouts(tmp_path):
+    train(SiameseSettings(form="concatenating", **TINY), tmp_path)
+    options = {"distance": "siamese", "metric_file": str(tmp_path), "seed": 0}
+    with pytest.raises(ValueError, match=r"cannot embed.*preset='rollout'.*--form embedding"):
+        NNAC("CnnPolicy", "nearl/CartPolePixels-v1", **options)
+    model = NNAC("CnnPolicy", "nearl/CartPolePixels-v1", preset="rollout", **options)
+    assert isinstance(model.learn(40).experience.metric, ConcatenatingMetric)
+
+
+def test_a_file_of_a_metric_that_is_not_used_is_refused():
+    with pytest.raises(ValueError, match=r"metric_file = 'my' would change nothing.*'l2'.*siamese"):
+        NNAC("MlpPolicy", "CartPole-v1", metric_file="my")

@@ -69,36 +69,45 @@ class NNACConfig:
                     f"{field.name} is one number in NNAC{schedules}, got {value!r}: give a number "
                     f"such as {field.default!r}"
                 )
-        rules = {
-            "gamma": 0.0 <= self.gamma <= 1.0,
-            "buffer_size": self.buffer_size >= 1,
-            "neighbors": self.neighbors >= 1,
-            "horizon": self.horizon >= 1,
-            "n_rollouts": self.n_rollouts >= 1,
-            "sweeps": self.sweeps >= 1,
-            "candidates": self.candidates >= 2,
-            "std": self.std > 0,
-            "learning_rate": self.learning_rate > 0,
-            "batch_size": self.batch_size >= 1,
-            "train_freq": self.train_freq >= 1,
-            "gradient_steps": self.gradient_steps >= 1,
-            "train_growth": self.train_growth >= 0,
-            "error_clip": self.error_clip is None or self.error_clip > 0,
-            "learning_starts": self.learning_starts >= 1,
-            "entropy": self.entropy >= 0,
-            "average": 0.0 <= self.average < 1.0,
-            "act_weight": self.act_weight >= 0,
-            "obs_weight": self.obs_weight is None or self.obs_weight >= 0,
-            "lipschitz": self.lipschitz == "auto"
-            or (isinstance(self.lipschitz, int | float) and self.lipschitz >= 0),
-            "distance": self.distance in ("l2", "siamese"),
-            "sketch": self.sketch is None or self.sketch >= 1,
-            "critic": self.critic in ("rollout", "graph"),
-            "error_scale": self.error_scale in ("none", "std", "rms"),
-        }
-        for name, holds in rules.items():
+        for name, holds, accepted in self._rules():
             if not holds:
-                raise ValueError(f"{name} = {getattr(self, name)!r} is not accepted by NNAC")
+                raise ValueError(
+                    f"{name} = {getattr(self, name)!r} is not accepted by NNAC: it must be "
+                    f"{accepted}"
+                )
+        if self.metric_file is not None and self.distance != "siamese":
+            raise ValueError(
+                f"metric_file = {self.metric_file!r} would change nothing with distance = "
+                f"{self.distance!r}: set distance='siamese', or leave it out"
+            )
+
+    def _rules(self) -> list[tuple[str, bool, str]]:
+        """For every setting that has a rule: whether it holds, and what is accepted."""
+        counts = ["buffer_size", "neighbors", "horizon", "n_rollouts", "sweeps", "batch_size"]
+        counts += ["train_freq", "gradient_steps", "learning_starts"]
+        rules = [(name, getattr(self, name) >= 1, "at least 1") for name in counts]
+        above = [(name, getattr(self, name) > 0, "above 0") for name in ("std", "learning_rate")]
+        least = ("train_growth", "entropy", "act_weight")
+        rules += above + [(name, getattr(self, name) >= 0, "at least 0") for name in least]
+        choices = {
+            "distance": ("l2", "siamese"),
+            "critic": ("rollout", "graph"),
+            "error_scale": ("none", "std", "rms"),
+        }
+        for name, known in choices.items():
+            rules.append((name, getattr(self, name) in known, " or ".join(map(repr, known))))
+        number = isinstance(self.lipschitz, int | float) and self.lipschitz >= 0
+        lipschitz = self.lipschitz == "auto" or number
+        return [
+            *rules,
+            ("gamma", 0.0 <= self.gamma <= 1.0, "from 0 to 1"),
+            ("average", 0.0 <= self.average < 1.0, "from 0 to less than 1"),
+            ("candidates", self.candidates >= 2, "at least 2"),
+            ("error_clip", self.error_clip is None or self.error_clip > 0, "above 0 or None"),
+            ("obs_weight", self.obs_weight is None or self.obs_weight >= 0, "at least 0 or None"),
+            ("sketch", self.sketch is None or self.sketch >= 1, "at least 1 or None"),
+            ("lipschitz", lipschitz, "'auto' or a number of at least 0"),
+        ]
 
 
 FIRST = ("preset", "hidden", "init", "std")  # what says how an agent begins

@@ -17,7 +17,12 @@ class GraphLearner(Learner):
 
     def __init__(self, *args: Any) -> None:
         super().__init__(*args)
-        config = self.config
+        config, metric = self.config, self.experience.metric
+        if hasattr(metric, "distances"):  # of pairs: a graph needs keys
+            raise ValueError(
+                f"{type(metric).__name__} cannot embed, as critic='graph' of the default needs: "
+                "use preset='rollout', or a metric of `nearl metric train --form embedding`"
+            )
         self.graph = CandidateGraph(
             self.experience,
             self.candidates,

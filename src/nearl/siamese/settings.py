@@ -23,20 +23,25 @@ class SiameseSettings:
     seed: int = 0
 
     def __post_init__(self) -> None:
-        rules = {
-            "form": self.form in ("embedding", "concatenating"),
-            "architecture": self.architecture in ("small", "paper"),
-            "observe": self.observe in ("crop", "frames"),
-            "features": self.features >= 1,
-            "samples": self.samples >= 64,
-            "held_out": self.held_out >= 64,
-            "epochs": self.epochs >= 1,
-            "batch_size": self.batch_size >= 2,
-            "learning_rate": self.learning_rate > 0,
+        choices = {
+            "form": ("embedding", "concatenating"),
+            "architecture": ("small", "paper"),
+            "observe": ("crop", "frames"),
         }
-        for name, holds in rules.items():
+        least = {"features": 1, "samples": 64, "held_out": 64, "epochs": 1, "batch_size": 2}
+        rules = [
+            *(
+                (name, getattr(self, name) in known, " or ".join(map(repr, known)))
+                for name, known in choices.items()
+            ),
+            *((name, getattr(self, name) >= low, f"at least {low}") for name, low in least.items()),
+            ("learning_rate", self.learning_rate > 0, "above 0"),
+        ]
+        for name, holds, accepted in rules:
             if not holds:
-                raise ValueError(f"{name} = {getattr(self, name)!r} is not accepted here")
+                raise ValueError(
+                    f"{name} = {getattr(self, name)!r} is not accepted here: it must be {accepted}"
+                )
         if self.samples < self.batch_size:
             raise ValueError(
                 f"samples = {self.samples} is less than one batch of {self.batch_size}: nothing "

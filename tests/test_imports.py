@@ -11,7 +11,7 @@ import nearl
 
 ROOT = Path(nearl.__file__).parent
 LAYERS = [  # a module imports only from its own layer or an earlier one
-    {"interrupts", "locking", "saving", "user_code"},
+    {"free_memory", "interrupts", "locking", "saving", "user_code"},
     {
         "metrics",
         "neighbors",

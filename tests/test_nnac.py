@@ -16,6 +16,7 @@ from stable_baselines3.common.callbacks import BaseCallback, CheckpointCallback,
 from stable_baselines3.common.env_util import make_vec_env
 from stable_baselines3.common.monitor import Monitor
 
+import nearl.envs  # noqa: F401  (registers the names)
 from nearl.agents import NNAC, NNTD3, UCRLFA
 from nearl.agents.config import NNACConfig, presets
 from nearl.agents.policy import ActorPolicy
@@ -496,3 +497,17 @@ def test_callbacks_save_the_memory_and_learning_without_it_is_said(tmp_path, rec
     recwarn.clear()
     model.learn(5, reset_num_timesteps=False)
     assert not [w for w in recwarn if "memory is empty" in str(w.message)]
+
+
+@pytest.mark.parametrize("observe", ["crop", "frames"])
+def test_a_memory_that_does_not_fit_is_refused_with_a_size_that_does(observe, monkeypatch):
+    monkeypatch.setattr("nearl.agents.room.free_bytes", lambda device: 5 * 10**8)
+    env = gym.make("nearl/CartPolePixels-v1", observe=observe)
+    options = {"distance": "l2", "seed": 0}
+    with pytest.raises(ValueError, match=r"buffer_size=200000 of .* takes .* 0.45 GB") as refused:
+        NNAC("MlpPolicy", env, **options)
+    size = int(str(refused.value).split("lower it, to ")[1].split()[0])
+    model = NNAC("MlpPolicy", env, buffer_size=size, **options)
+    assert 0.99 < model.experience.memory.nbytes / (0.9 * 5 * 10**8) <= 1
+    with pytest.raises(ValueError, match=f"buffer_size={size + 1} of"):
+        NNAC("MlpPolicy", env, buffer_size=size + 1, **options)

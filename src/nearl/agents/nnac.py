@@ -24,6 +24,7 @@ from nearl.agents.moving_scale import check_scale
 from nearl.agents.named_env import wrap_env
 from nearl.agents.policy import ActorPolicy
 from nearl.agents.rollout_learner import RolloutLearner
+from nearl.agents.room import check_room
 from nearl.agents.savable import Savable
 from nearl.agents.spaces import check_spaces, environment_name, make_metric
 from nearl.agents.transitions import transitions
@@ -98,6 +99,7 @@ class NNAC(Savable):
         self._setup_lr_schedule()
         self.set_random_seed(self.seed)
         config, act_space = self.config, self.action_space
+        check_room(self._memory(1), config.buffer_size, self.observation_space.shape or ())
         self.policy = self.policy_class(  # type: ignore[assignment]
             self.observation_space,
             act_space,
@@ -112,18 +114,7 @@ class NNAC(Savable):
     def _make_learner(self) -> None:
         """What learns the policy, with an empty memory."""
         config, act_space = self.config, self.action_space
-        discrete = isinstance(act_space, spaces.Discrete)
-        obs_shape = self.observation_space.shape
-        act_shape = act_space.shape
-        assert obs_shape is not None and act_shape is not None
-        memory = TransitionMemory(
-            config.buffer_size,
-            obs_shape,
-            act_shape,
-            obs_dtype=torch.uint8 if self.observation_space.dtype == np.uint8 else torch.float32,
-            act_dtype=torch.int64 if discrete else torch.float32,
-            streams=self.n_envs,
-        )
+        memory = self._memory(config.buffer_size)
         metric = self.metric or make_metric(config, self.observation_space, act_space)
         self.experience = Experience(memory, metric, index=config.index)
         kind = GraphLearner if config.critic == "graph" else RolloutLearner
@@ -137,6 +128,20 @@ class NNAC(Savable):
         )
         average = self.policy.average
         self._greedy = on_host(average) if isinstance(average, CategoricalActor) else None
+
+    def _memory(self, capacity: int) -> TransitionMemory:
+        """An empty memory for what this agent stores."""
+        discrete = isinstance(self.action_space, spaces.Discrete)
+        obs_shape, act_shape = self.observation_space.shape, self.action_space.shape
+        assert obs_shape is not None and act_shape is not None
+        return TransitionMemory(
+            capacity,
+            obs_shape,
+            act_shape,
+            obs_dtype=torch.uint8 if self.observation_space.dtype == np.uint8 else torch.float32,
+            act_dtype=torch.int64 if discrete else torch.float32,
+            streams=self.n_envs,
+        )
 
     def set_random_seed(self, seed: int | None = None) -> None:
         """Seed the environment, the initial weights and everything the agent draws."""

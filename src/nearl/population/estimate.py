@@ -2,14 +2,13 @@
 
 from __future__ import annotations
 
-import os
 from collections.abc import Sequence
 from itertools import pairwise
-from pathlib import Path
 
 import torch
 
 from nearl.critic_features import FEATURES
+from nearl.free_memory import SHARE, free_bytes
 from nearl.population.draws import BLOCK
 from nearl.population.members import MemberSettings
 from nearl.population.residual_refresh import EDGES, ROWS
@@ -18,19 +17,6 @@ from nearl.population.sorted_keys import AXES
 from nearl.soft_config import SoftNNConfig
 
 SORTED = 4 + AXES  # numbers beside a key: its rank, room in two searches, its row in walks
-SHARE = 0.9  # of the free memory that a population may take
-
-
-def free_bytes(device: torch.device) -> int:
-    """Memory that is free on a device, or on the host."""
-    if device.type == "cuda":
-        return torch.cuda.mem_get_info(device)[0]
-    meminfo = Path("/proc/meminfo")
-    if meminfo.exists():  # Linux; what caches hold counts as free
-        for line in meminfo.read_text().splitlines():
-            if line.startswith("MemAvailable:"):
-                return int(line.split()[1]) * 1024
-    return os.sysconf("SC_PAGE_SIZE") * os.sysconf("SC_PHYS_PAGES")
 
 
 def transition_bytes(obs_dim: int, act_dim: int, *, neighbors: bool = False) -> int:

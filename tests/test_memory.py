@@ -1,5 +1,8 @@
 """The memory is a ring of rows: it equals a plain list, and bad input leaves it as it was."""
 
+import copy
+import pickle
+
 import numpy as np
 import pytest
 import reference
@@ -192,6 +195,21 @@ def test_save_and_load_give_the_same_memory(tmp_path, members):
     for name in memory.state_dict()["columns"]:
         assert loaded[name].dtype == memory[name].dtype
         assert torch.equal(loaded[name].nan_to_num(7), memory[name].nan_to_num(7))
+
+
+@pytest.mark.parametrize("copied", [copy.deepcopy, lambda x: pickle.loads(pickle.dumps(x))])
+def test_a_copy_keeps_what_is_added_to_it_and_nothing_else(copied):
+    rows = reference.walk(np.random.default_rng(0), 9)
+    memory, whole = TransitionMemory(6, (2,), (1,)), TransitionMemory(6, (2,), (1,))
+    fill(memory, {name: column[:4] for name, column in rows.items()})
+    before = memory["obs"].clone()
+    twin = copied(memory)
+    fill(twin, {name: column[4:] for name, column in rows.items()})
+    fill(whole, rows)
+    for name in ("obs", "act", "reward", "next_obs", "terminated", "truncated"):
+        assert torch.equal(twin[name], whole[name])
+        assert torch.equal(twin[name], torch.from_numpy(twin.array(name)))
+    assert len(memory) == 4 and torch.equal(memory["obs"], before)
 
 
 @pytest.mark.parametrize(

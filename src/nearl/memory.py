@@ -79,11 +79,22 @@ class TransitionMemory:
         for name, column in self.shared.items():
             if column.shape[: len(rows)] != rows:
                 raise ValueError(f"shared column {name} has {tuple(column.shape)}, expected {rows}")
+        self._make_writable()
+
+    def _make_writable(self) -> None:
         # What add() writes to. Small writes are several times cheaper through NumPy.
         on_host = self.device.type == "cpu"
         self._writable: dict[str, Any] = {
             name: column.numpy() if on_host else column for name, column in self._columns.items()
         }
+
+    def __getstate__(self) -> dict[str, Any]:
+        """Without the views: those of a copy would no longer be views of its columns."""
+        return {name: value for name, value in self.__dict__.items() if name != "_writable"}
+
+    def __setstate__(self, state: dict[str, Any]) -> None:
+        self.__dict__.update(state)
+        self._make_writable()
 
     def __len__(self) -> int:
         return min(self.total, self.capacity)

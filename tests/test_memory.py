@@ -183,6 +183,23 @@ def test_members_are_rings_in_lockstep():
 
 
 @pytest.mark.parametrize("members", [None, 2])
+@pytest.mark.parametrize(("stored", "slot"), [(0, 0), (3, 3), (3, -1), (9, 4)])
+def test_slots_that_hold_nothing_are_named_and_change_nothing(members, stored, slot):
+    memory, lead = TransitionMemory(4, (2,), (1,), members=members), (members,) if members else ()
+    two, one, none = torch.ones(*lead, 1, 2), torch.ones(*lead, 1), np.zeros((*lead, 1), bool)
+    for _ in range(stored):
+        memory.add(two, one[..., None], one, two, none, none)
+    slots = torch.full((*lead, 1), slot)
+    words = f"slot {slot} holds no transition: {min(stored, 4)} are stored"
+    with pytest.raises(ValueError, match=words):
+        memory.gather(slots)
+    with pytest.raises(ValueError, match=words):
+        memory.write_td(slots, torch.zeros(*lead, 1))
+    assert memory["td_error"].isnan().all()
+    assert memory.gather(slots[..., :0]).reward.shape == (*lead, 0)
+
+
+@pytest.mark.parametrize("members", [None, 2])
 def test_save_and_load_give_the_same_memory(tmp_path, members):
     memory = TransitionMemory(5, (2,), (), act_dtype=torch.int64, members=members)
     rows = reference.walk(np.random.default_rng(2), 7, n_actions=3)

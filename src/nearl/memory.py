@@ -173,8 +173,10 @@ class TransitionMemory:
         slots = np.arange(self.total, self.total + batch) % self.capacity
         return torch.from_numpy(slots).to(self.device)
 
-    def write_td(self, slots: Tensor, td_error: Tensor) -> None:
-        """Store TD errors of ``slots``, both ``(..., B)``."""
+    def write_td(self, slots: Tensor, td_error: Tensor, *, known: bool = False) -> None:
+        """Store TD errors of ``slots``, both ``(..., B)``; ``known`` ones are not checked."""
+        if not known:
+            self._check_slots(slots)
         index = self._index(slots)
         self._columns["td_error"][index] = td_error.to(self._columns["td_error"])
 
@@ -229,10 +231,15 @@ class TransitionMemory:
             raise ValueError(f"batch_size must be at least 1, got {batch_size}")
         shape = (*self.lead, batch_size)
         slots = torch.randint(len(self), shape, generator=generator, device=self.device)
-        return self.gather(slots)
+        return self.gather(slots, known=True)
 
-    def gather(self, slots: Tensor) -> Transitions:
-        """The transitions at ``slots`` ``(..., B)``; with members, ``(P, ..., B)``."""
+    def gather(self, slots: Tensor, *, known: bool = False) -> Transitions:
+        """The transitions at ``slots`` ``(..., B)``; with members, ``(P, ..., B)``.
+
+        Slots that are ``known`` to hold one are not checked.
+        """
+        if not known:
+            self._check_slots(slots)
         index = self._index(slots)
         return Transitions(slots, *(self._columns[name][index] for name in Transitions._fields[1:]))
 
@@ -257,6 +264,15 @@ class TransitionMemory:
         )
         follows = follows & same & ~(self["terminated"] | self["truncated"])
         return torch.where(follows, later, torch.full_like(later, -1))
+
+    def _check_slots(self, slots: Tensor) -> None:
+        """Refuse slots that hold nothing: their rows are whatever was in memory before."""
+        least, most = map(int, slots.aminmax()) if slots.numel() else (0, -1)
+        if least < 0 or most >= len(self):
+            raise ValueError(
+                f"slot {least if least < 0 else most} holds no transition: {len(self)} are "
+                f"stored, in slots from 0 to below {len(self)}"
+            )
 
     def _index(self, slots: Tensor) -> tuple[Tensor, ...]:
         if self.members is None:

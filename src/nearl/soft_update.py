@@ -121,7 +121,7 @@ class SoftNN:
         with torch.no_grad():
             errors = self.critic.td_error(self.memory.gather(slots), self._acting())
         errors = errors * self.config.reward_scale
-        self.memory.write_td(slots, errors)
+        self.memory.write_td(slots, errors, known=True)
         self.seconds += time.perf_counter() - started
         return errors
 

@@ -151,7 +151,7 @@ class NeighborReplayBuffer(ReplayBuffer):
 
     def _rows(self, slots: torch.Tensor, env: VecNormalize | None) -> Transitions:
         """Stored transitions as samples have them: normalized, and on the agent's device."""
-        rows, places = self.memory.gather(slots), slots.numpy()
+        rows, places = self.memory.gather(slots, known=True), slots.numpy()
         over = self.dones.reshape(-1)[places] * (1 - self.timeouts.reshape(-1)[places])
         reward = self._normalize_reward(rows.reward.numpy(), env)
         return rows._replace(

@@ -68,7 +68,7 @@ class RolloutLearner(Learner):
         memory = self.experience.memory
         names = ("obs", "next_obs", "reward", "terminated")
         row = {name: memory.column(name, slots).numpy() for name in names}
-        memory.write_td(slots, torch.from_numpy(self._td_errors(row)))
+        memory.write_td(slots, torch.from_numpy(self._td_errors(row)), known=True)
 
     def _walk(self, states: NDArray[Any], left: NDArray[np.int64]) -> NDArray[np.float64]:
         """Averaged rollouts of ``left`` steps by following kept neighbors."""

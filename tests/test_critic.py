@@ -8,6 +8,8 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from nearl import ActionCode, Experience, NNCritic, Standardized, TransitionMemory, WeightedL2
+from nearl.recent import RecentExperience
+from nearl.thinned import ThinnedExperience
 
 
 def make(seed, steps, *, capacity=64, streams=1, standardized=False, index="auto"):
@@ -52,6 +54,30 @@ def test_batched_equals_naive_recursion(
         state = experience.memory["obs"][slot]
         expected = reference.value(experience, state, policy, n, stop=stop, **options)
         assert values[i].item() == pytest.approx(expected, rel=1e-5, abs=5e-4)
+
+
+@pytest.mark.parametrize("kind", [Experience, RecentExperience, ThinnedExperience])
+@pytest.mark.parametrize("steps", [10, 40, 50, 120])
+def test_a_memory_that_is_loaded_by_itself_is_searched_as_it_is_now(kind, steps):
+    options = {} if kind is Experience else {"window": 32}
+    options |= {"sample": 20} if kind is ThinnedExperience else {}
+    other, policy, _ = make(1, steps)
+    metric, state = other.metric, other.memory.state_dict()
+    used, fresh = (kind(TransitionMemory(64, (2,), (1,)), metric, **options) for _ in range(2))
+    rows = reference.walk(np.random.default_rng(0), 50)
+    for t in range(50):
+        used.add(**{name: column[t] for name, column in rows.items()})
+    kept = NNCritic(used, lipschitz=1.0, horizon=4)
+    policy.version = 0
+    kept.td_error(used.memory.gather(torch.arange(30)), policy)
+    for each in (used, fresh):
+        each.memory.load_state_dict(state)
+    obs, act = (other.memory[name] for name in ("obs", "act"))
+    for ours, theirs in zip(used.nearest(obs, act, 2), fresh.nearest(obs, act, 2), strict=True):
+        assert torch.equal(ours, theirs)
+    batch = used.memory.gather(torch.arange(len(used)))
+    expected = NNCritic(fresh, lipschitz=1.0, horizon=4).td_error(batch, policy)
+    assert torch.equal(kept.td_error(batch, policy), expected)
 
 
 @settings(max_examples=15, deadline=None)

@@ -77,6 +77,31 @@ def test_discrete_graph_equals_critic(seed, horizon, neighbors, streams, standar
         check_values(graph, experience, policy, horizon, options)
 
 
+@pytest.mark.parametrize("discrete", [False, True])
+@pytest.mark.parametrize("steps", [10, 30, 90])
+def test_a_graph_follows_a_memory_that_is_loaded_by_itself(discrete, steps):
+    rng, n_actions = np.random.default_rng(0), 3 if discrete else None
+    used, other, fresh = (make(rng, n_actions=n_actions) for _ in range(3))
+    feed(used, rng, 30, n_actions=n_actions)
+    feed(other, rng, steps, n_actions=n_actions)
+    candidates = [torch.arange(3)] if discrete else []
+    kind = CandidateGraph if discrete else ContinuousGraph
+    graph, expected = (kind(each, *candidates, lipschitz=1.0) for each in (used, fresh))
+    policy = reference.linear_policy(rng, 2, n_actions or 1)
+    graph.evaluate(policy, sweeps=3)
+    for each in (used, fresh):
+        each.memory.load_state_dict(other.memory.state_dict())
+    slots = torch.arange(len(other))
+    for renew in (lambda: None, graph.update):
+        renew()
+        with pytest.raises(ValueError, match="call evaluate"):
+            graph.td_errors(slots)
+    for each in (graph, expected):
+        each.evaluate(policy, sweeps=3)
+    assert torch.equal(graph.td_errors(slots), expected.td_errors(slots))
+    assert torch.equal(graph.state_values(slots), expected.state_values(slots))
+
+
 def check_values(graph, experience, policy, horizon, options):
     critic = NNCritic(experience, horizon=horizon, memoize=False, **options)
     memory = experience.memory

@@ -235,18 +235,30 @@ def test_a_copy_keeps_what_is_added_to_it_and_nothing_else(copied):
         ({"capacity": 6}, "capacity 6, this one 5"),
         ({"streams": 2}, "of 2 environments.*this one of 1"),
         ({"act_shape": (3,)}, r"column act has rows of shape \(3,\), this memory \(1,\)"),
+        ({"obs_dtype": torch.float64}, "column obs has dtype torch.float64, this memory.*float32"),
+        ({"members": 2}, "2 members, this one no members"),
+        ({"members": 1}, "1 members, this one no members"),
     ],
 )
 def test_a_saved_memory_that_does_not_fit_changes_nothing(change, words):
     shape = {"capacity": 5, "obs_shape": (2,), "act_shape": (1,)}
     memory, saved = TransitionMemory(**shape), TransitionMemory(**shape | change)
     fill(memory, reference.walk(np.random.default_rng(0), 4))
-    before = memory["obs"].clone()
-    saved.add(np.ones((1, 2)), np.ones((1, *change.get("act_shape", (1,)))), [0.0], np.ones((1, 2)),
-              [False], [False])  # fmt: skip
+    before, lead = memory["obs"].clone(), saved.lead
+    obs, act = np.ones((*lead, 1, 2)), np.ones((*lead, 1, *change.get("act_shape", (1,))))
+    none = np.zeros((*lead, 1), bool)
+    saved.add(obs, act, np.zeros((*lead, 1)), obs, none, none)
     with pytest.raises(ValueError, match=words):
         memory.load_state_dict(saved.state_dict())
     assert torch.equal(memory["obs"], before) and memory.total == 4
+
+
+def test_numbers_of_another_type_are_not_cut_to_fit():
+    memory, saved = (TransitionMemory(2, (1,), (1,), obs_dtype=kind) for kind in
+                     (torch.uint8, torch.float32))  # fmt: skip
+    saved.add([[1.5]], [[0.0]], [0.0], [[2.5]], [False], [False])
+    with pytest.raises(ValueError, match="obs has dtype torch.float32, this memory torch.uint8"):
+        memory.load_state_dict(saved.state_dict())
 
 
 @pytest.mark.parametrize("damage", ["truncated", "flipped", "foreign", "empty"])

@@ -94,6 +94,7 @@ class Experience:
         self.window = memory.capacity  # only so many of the latest transitions can be found
         self._indexed = self._observed = 0  # transitions that index and metric have seen
         self._next_check = FIRST_CHECK
+        self._loads = memory.loads
 
     def __len__(self) -> int:
         return len(self.memory)
@@ -117,6 +118,7 @@ class Experience:
         The metric looks at the data at fixed counts, so that keys do not depend on when this is
         called; many small writes cost one call.
         """
+        self._follow_loads()
         memory, metric = self.memory, self.metric
         oldest = memory.total - memory.capacity
         if self._observed < oldest:  # the ring went round in between
@@ -139,6 +141,13 @@ class Experience:
                 slots = self._slots(self._indexed, memory.total)
                 self.index.add(slots, self.keys(self._all(slots)))
             self._indexed = memory.total
+
+    def _follow_loads(self) -> None:
+        """Begin anew where the memory was loaded by itself; the metric keeps what it has seen."""
+        if self._loads != self.memory.loads:
+            self._loads = self.memory.loads
+            self._observed, self._next_check = 0, FIRST_CHECK
+            self.rekey()
 
     def _add(self, numbers: NDArray[np.int64], keys: NDArray[np.float32]) -> None:
         """Take in the keys of transitions with these numbers."""
@@ -226,6 +235,11 @@ class Experience:
 
     def load_state_dict(self, state: Mapping[str, Any]) -> None:
         self.memory.load_state_dict(state["memory"])
+        self._restore(state)
+
+    def _restore(self, state: Mapping[str, Any]) -> None:
+        """Continue from ``state_dict``, once the memory has been restored."""
+        self._loads = self.memory.loads
         same = state.get("kind", self.kind) == self.kind  # another metric looks at the data anew
         if same and isinstance(self.metric, LEARNED):
             self.metric.load_state_dict(state["metric"])

@@ -32,6 +32,7 @@ class TransitionMemory:
 
     ``members`` adds a leading population axis: ``members`` rings that are written in lockstep.
     ``total`` counts the transitions ever added to a ring, so slot ``total % capacity`` is next.
+    ``loads`` counts how often all of them were replaced by saved ones.
     ``streams`` is how many environments are stepped together and stored side by side: the
     transition that continues slot i's episode is ``streams`` slots later.
     ``shared`` columns belong to another buffer of the same layout, which writes them itself and
@@ -57,7 +58,8 @@ class TransitionMemory:
             raise ValueError(f"members must be at least 1 (or None), got {members}")
         if streams < 1:
             raise ValueError(f"streams must be at least 1, got {streams}")
-        self.capacity, self.members, self.streams, self.total = capacity, members, streams, 0
+        self.capacity, self.members, self.streams = capacity, members, streams
+        self.total = self.loads = 0
         self.device = torch.device(device)
         self.lead = () if members is None else (members,)
         rows = (*self.lead, capacity)
@@ -302,7 +304,16 @@ class TransitionMemory:
                 f"the saved memory holds transitions of {state['streams']} environments side by "
                 f"side, this one of {self.streams}: what continues each of them would be lost"
             )
+        lead = tuple(state["columns"]["td_error"].shape[:-1])
+        if lead != self.lead:
+            raise ValueError(
+                f"the saved memory has {_members(lead)}, this one {_members(self.lead)}"
+            )
         for name, saved, column in self._saved(state):
+            if saved.dtype != column.dtype:
+                raise ValueError(
+                    f"saved column {name} has dtype {saved.dtype}, this memory {column.dtype}"
+                )
             if saved.shape[len(self.lead) + 1 :] != column.shape[len(self.lead) + 1 :]:
                 raise ValueError(
                     f"saved column {name} has rows of shape "
@@ -316,6 +327,7 @@ class TransitionMemory:
         for _, saved, column in self._saved(state):
             column.narrow(len(self.lead), 0, saved.shape[len(self.lead)]).copy_(saved)
         self.total = int(state["total"])
+        self.loads += 1
 
     def _saved(self, state: Mapping[str, Any]) -> Iterator[tuple[str, Tensor, Tensor]]:
         """Saved columns beside this memory's; shared ones are restored by their owner."""
@@ -344,6 +356,10 @@ class TransitionMemory:
         )
         memory.load_state_dict(state)
         return memory
+
+
+def _members(lead: tuple[int, ...]) -> str:
+    return f"{lead[0]} members" if lead else "no members"
 
 
 def _held(given: Any, dtype: Any, floating: bool) -> Any:

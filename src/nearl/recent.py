@@ -44,4 +44,4 @@ class RecentExperience(Experience):
 
     def load_state_dict(self, state: Mapping[str, Any]) -> None:
         """Continue from ``state_dict``, once the memory has been restored."""
-        super().load_state_dict({**state, "memory": self.memory.state_dict()})
+        self._restore(state)

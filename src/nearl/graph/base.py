@@ -69,6 +69,8 @@ class NeighborGraph(ABC):
     def update(self) -> None:
         """Take in the transitions stored since the last update."""
         self.experience.sync()
+        if self.table.loads != self.experience.memory.loads:
+            self._valued = self._backed = -1
         change = self.table.update()
         for of_node in (self.values, self._unsettled):
             of_node[change.moved_to] = of_node[change.moved_from]
@@ -160,7 +162,9 @@ class NeighborGraph(ABC):
 
         ``total`` have been stored: as many as in the memory now, unless given.
         """
-        total = self.experience.memory.total if total is None else total
+        memory = self.experience.memory
+        total = memory.total if total is None else total
+        until = until if self.table.loads == memory.loads else 0
         if total != until or slots.max(initial=-1) >= total:
             written = numbers_at(slots, total, self.table.capacity)
             missed = slots[(written < 0) | (written >= until)]

@@ -30,7 +30,7 @@ class NodeTable:
     """
 
     def __init__(self, memory: TransitionMemory) -> None:
-        self.memory, self.capacity = memory, memory.capacity
+        self.memory, self.capacity, self.loads = memory, memory.capacity, memory.loads
         self.source = np.full(memory.capacity, -1, dtype=np.int64)  # node of each slot's state
         self._starts: Ints | None = None
         self.total = 0  # transitions taken in
@@ -63,6 +63,9 @@ class NodeTable:
     def update(self) -> Change:
         """Take in the transitions written since the last call."""
         memory, capacity = self.memory, self.capacity
+        if self.loads != memory.loads:  # all of them are others
+            self.loads, self.total = memory.loads, 0
+            self.source[:], self._starts = -1, None
         oldest = max(0, memory.total - capacity)
         counts = np.arange(max(self.total, oldest), memory.total)
         slots = counts % capacity

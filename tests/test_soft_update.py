@@ -1,6 +1,8 @@
 """The soft NN update as mathematics: its losses, its weight, its module without SB3."""
 
+import copy
 import importlib.util
+import pickle
 from pathlib import Path
 
 import numpy as np
@@ -157,6 +159,24 @@ def test_the_ring_forgets_remembered_actions_of_overwritten_states():
         soft.observe(rows[0], rows[1], np.ones(1), rows[2], np.array([False]), np.array([False]))
     got = soft.refresh(everything).numpy()
     expected = naive_errors(soft, policy, range(30), lipschitz=0.0, horizon=12)
+    np.testing.assert_allclose(got, expected, atol=2e-5)
+
+
+@pytest.mark.parametrize("copied", [copy.deepcopy, lambda x: pickle.loads(pickle.dumps(x))])
+def test_a_copy_goes_on_by_itself_as_the_module_would(copied):
+    soft, _ = make(n=30, capacity=60, weight=0.5, refresh="batch", metric="raw")
+    everything = torch.arange(30)
+    before = soft.refresh(everything)
+    twin = copied(soft)
+    with torch.no_grad():
+        twin.policy.net[0].weight.mul_(2.0)
+    rng = np.random.default_rng(5)
+    for _ in range(13):
+        rows = [rng.standard_normal((1, k)).astype(np.float32) for k in (OBS, ACT, OBS)]
+        twin.observe(rows[0], rows[1], np.ones(1), rows[2], np.array([False]), np.array([False]))
+    assert torch.equal(soft.refresh(everything), before) and len(soft.memory) == 30
+    got = twin.refresh(torch.arange(43)).numpy()
+    expected = naive_errors(twin, twin.policy.net, range(43), lipschitz=0.0, horizon=12)
     np.testing.assert_allclose(got, expected, atol=2e-5)
 
 

@@ -19,7 +19,7 @@ from nearl.certified import CertifiedNeighbors, host
 from nearl.experience import Experience
 from nearl.lipschitz import LipschitzRule
 from nearl.memory import Transitions
-from nearl.policy_keys import Policy, PolicyKeys
+from nearl.policy_keys import Policy, PolicyKeys, renew
 
 
 class NNCritic:
@@ -85,7 +85,7 @@ class NNCritic:
 
     def value(self, obs: Tensor, policy: Policy, *, steps: int | Tensor | None = None) -> Tensor:
         """V(s, n) of ``obs (..., B, *obs)``; n is ``min(horizon, steps)``, steps left per row."""
-        self._check()
+        self._check(policy)
         left = self._steps(obs, steps)
         if self.memoize:
             value, _ = self._memoized(obs, left, None, left, policy)
@@ -96,7 +96,7 @@ class NNCritic:
         self, batch: Transitions, policy: Policy, *, steps: int | Tensor | None = None
     ) -> Tensor:
         """r + gamma V(s', n - 1) - V(s, n) of stored transitions, ``(..., B)``."""
-        self._check()
+        self._check(policy)
         left = self._steps(batch.obs, steps)
         after = (left - 1).clamp(min=0)
         if self.memoize and self._inner == self.neighbors:
@@ -221,7 +221,8 @@ class NNCritic:
 
     # -- arguments -------------------------------------------------------------------------------
 
-    def _check(self) -> None:
+    def _check(self, policy: Policy) -> None:
+        renew(policy)
         self.experience.sync()
         stored = len(self.experience)
         if stored == 0:

@@ -17,6 +17,13 @@ Ints = NDArray[np.int64]
 Policy = Callable[[Tensor], Tensor]  # observations (..., B, *obs) to actions (..., B, *act)
 
 
+def renew(policy: Policy) -> None:
+    """Let a policy that knows its version notice that its network has changed."""
+    notice = getattr(policy, "refresh", None)
+    if notice is not None and getattr(policy, "version", None) is not None:
+        notice()
+
+
 class PolicyKeys:
     """What a noise-free policy does at stored states, as keys.
 

@@ -25,7 +25,7 @@ from torch import Tensor
 from nearl.augmented import AugmentedBatch
 from nearl.losses import gaussian_log_prob, shaped_errors, shifted_rewards, td_policy_loss
 from nearl.memory import TransitionMemory, Transitions
-from nearl.policy_keys import Policy
+from nearl.policy_keys import Policy, renew
 from nearl.residual_graph import Targets
 from nearl.soft_checks import check_actions, check_saturation
 from nearl.soft_config import SoftNNConfig, WeightSchedule
@@ -117,7 +117,6 @@ class SoftNN:
         if len(self.memory) < self.config.neighbors:
             return self.memory.gather(slots).td_error
         started = time.perf_counter()
-        self._renew()
         with torch.no_grad():
             errors = self.critic.td_error(self.memory.gather(slots), self._acting())
         errors = errors * self.config.reward_scale
@@ -250,10 +249,9 @@ class SoftNN:
         return max(tau, self.config.tau_nn or 0.0) if self.schedule.on else tau
 
     def _renew(self) -> None:
-        """Let the policy notice that its network has changed."""
-        notice = getattr(self.policy, "refresh", None)
-        if notice is not None and self.config.refresh == "batch":
-            notice()
+        """Let the policy notice that its network has changed, if its actions are remembered."""
+        if self.config.refresh == "batch":
+            renew(self.policy)
 
     def _acting(self) -> Policy:
         policy, std = self.policy, self.config.policy_noise

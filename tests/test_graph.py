@@ -102,6 +102,18 @@ def test_a_graph_follows_a_memory_that_is_loaded_by_itself(discrete, steps):
     assert torch.equal(graph.state_values(slots), expected.state_values(slots))
 
 
+@pytest.mark.parametrize(
+    "shape", [lambda n: (n, 2), lambda n: (1, 3), lambda n: (n, 3, 1), lambda n: (n,)]
+)
+def test_weights_of_another_shape_are_named(shape):
+    rng = np.random.default_rng(0)
+    experience = make(rng, n_actions=3)
+    feed(experience, rng, 10, n_actions=3)
+    graph = CandidateGraph(experience, torch.arange(3))
+    with pytest.raises(ValueError, match=r"gave weights .* expected \(\d+, 3\)"):
+        graph.evaluate(lambda obs: torch.ones(shape(len(obs))) / 3)
+
+
 def check_values(graph, experience, policy, horizon, options):
     critic = NNCritic(experience, horizon=horizon, memoize=False, **options)
     memory = experience.memory

@@ -93,6 +93,12 @@ class CandidateGraph(NeighborGraph):
     def _edges(self, nodes: Ints, policy: Callable[[Tensor], Tensor]) -> Edges:
         with torch.no_grad():
             weights = policy(torch.from_numpy(self.table.states(nodes))).double().numpy()
+        expected = len(nodes), len(self.candidates)
+        if weights.shape != expected:  # the sweeps do not check
+            raise ValueError(
+                f"the policy gave weights {weights.shape} for {expected[0]} observations and "
+                f"{expected[1]} candidate actions: expected {expected}"
+            )
         return self.near[nodes], np.sqrt(self.squared[nodes]), weights
 
     def action_values(self, slots: Tensor) -> Tensor:

@@ -120,6 +120,19 @@ def test_bad_keys_are_refused(keys):
         theory.greedy_packing(keys, 0.1)
 
 
+@pytest.mark.parametrize("count", [5, 800])
+def test_keys_whose_squares_overflow_are_refused_and_no_others(count):
+    keys = np.random.default_rng(0).random((count, 2)) - 0.5
+    for size in (1e200, -1e154, 1e308):
+        with pytest.raises(ValueError, match="squared distances to be finite"):
+            theory.greedy_packing(keys * size, 0.1)
+        with pytest.raises(ValueError, match="squared distances to be finite"):
+            theory.greedy_cover(keys * size, 0.1)
+    large = keys * 2.0**500
+    assert is_cover(keys, theory.greedy_cover(large, 0.1 * 2.0**500), 0.1)
+    assert len(theory.greedy_cover(large, 0.1)) == count
+
+
 # -- dimension and diameter ------------------------------------------------------------------------
 
 

@@ -54,6 +54,12 @@ def as_points(keys: ArrayLike) -> Floats:
         raise ValueError(f"keys must be points of shape (n, dim), at least one; got {points.shape}")
     if not np.isfinite(points).all():
         raise ValueError(f"keys must be finite, got {points[~np.isfinite(points)][0]}")
+    most = np.sqrt(np.finfo(np.float64).max / points.size) / 2  # sums of squared differences
+    if (large := np.abs(points).max()) > most:
+        raise ValueError(
+            f"keys must be small enough for squared distances to be finite, up to {most:.3g} for "
+            f"{len(points)} points of {points.shape[1]} numbers; got {large:.3g}"
+        )
     return points
 
 

@@ -49,6 +49,32 @@ def test_a_dimension_with_one_action_has_the_code_0():
     assert np.array_equal(code(np.array([[1.0, 2.0]])), [[0.0, 1.0]])
 
 
+@pytest.mark.parametrize(
+    "low, high",
+    [
+        (np.array([-1.0, 0.0], np.float32), np.array([1.0, 4.0], np.float32)),
+        (np.array([-1.0, 0.0]), torch.tensor([1.0, 4.0])),
+        ([-1, 0], [1.0, 4.0]),
+        ((-1.0, 0.0), (1, 4)),
+    ],
+)
+def test_bounds_are_arrays_lists_or_numbers(low, high):
+    code = ActionCode.box(2, low=low, high=high)
+    assert torch.equal(code(torch.tensor([[1.0, 1.0]])), torch.tensor([[0.5, 0.25]]))
+    both = ActionCode.box(2, low=-1.0, high=1)
+    assert torch.equal(both(torch.tensor([[1.0, 3.0]])), torch.tensor([[0.5, 1.5]]))
+    assert np.array_equal(both(np.array([[1.0, 3.0]])), [[0.5, 1.5]])
+
+
+def test_one_bound_or_bounds_of_another_shape_are_named():
+    with pytest.raises(ValueError, match=r"both bounds or none, got low \[0.0\] and high None"):
+        ActionCode.box(1, low=[0.0])
+    with pytest.raises(ValueError, match=r"both bounds or none, got low None and high 2.0"):
+        ActionCode.box(1, high=2.0)
+    with pytest.raises(ValueError, match=r"high has shape \(3,\), expected a number or \(2,\)"):
+        ActionCode.box(2, low=0.0, high=[1.0, 2.0, 3.0])
+
+
 @pytest.mark.parametrize("low, high", [(-np.inf, np.inf), (0.0, np.inf), (1.0, 0.0), (0.0, np.nan)])
 def test_bounds_without_a_range_are_refused(low, high):
     with pytest.raises(ValueError, match=rf"low \[{low}\] and high \[{high}\].*leave out"):

@@ -52,13 +52,24 @@ class ActionCode:
         self.span: Tensor | None = None  # of a box, where its range counts as 1
 
     @classmethod
-    def box(cls, dim: int, *, low: Tensor | None = None, high: Tensor | None = None) -> ActionCode:
+    def box(cls, dim: int, *, low: Any = None, high: Any = None) -> ActionCode:
         """The action as it is, or in units where each range from ``low`` to ``high`` is 1.
 
-        Where both are equal there is one action, and its code is 0.
+        Bounds are numbers or ``dim`` of them. Where both are equal there is one action, and its
+        code is 0.
         """
         code = cls(dim)
-        if low is not None and high is not None:
+        if (low is None) != (high is None):
+            raise ValueError(
+                f"a box of actions has both bounds or none, got low {low} and high {high}"
+            )
+        if low is not None:
+            low, high = torch.as_tensor(low), torch.as_tensor(high)
+            for name, bound in (("low", low), ("high", high)):
+                if bound.shape not in ((), (dim,)):
+                    raise ValueError(
+                        f"{name} has shape {tuple(bound.shape)}, expected a number or {(dim,)}"
+                    )
             span = (high - low).float()
             if not torch.isfinite(span).all() or (span < 0).any():
                 raise ValueError(

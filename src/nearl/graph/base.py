@@ -94,9 +94,9 @@ class NeighborGraph(ABC):
     ) -> None:
         """Update, then run ``sweeps`` sweeps from the last values, or from 0 or ``bootstrap``.
 
-        From 0, n sweeps give exactly the rollout values of horizon n; ``bootstrap(states)``
-        puts a value network's estimate at the end of that horizon instead. ``in_place`` sweeps
-        have no horizon; they approach the same fixed point in fewer rounds.
+        From 0, without ``warm``, n sweeps give exactly the rollout values of horizon n;
+        ``bootstrap(states)`` puts a value network's estimate at the end of that horizon instead.
+        ``in_place`` sweeps have no horizon; they approach the same fixed point in fewer rounds.
         """
         if sweeps < 1:
             raise ValueError(f"sweeps must be at least 1, got {sweeps}")

@@ -231,6 +231,9 @@ def test_termination_stops_a_rollout_and_truncation_does_not():
     [
         ({"horizon": 0}, ["horizon", "0"]),
         ({"lipschitz": -1.0}, ["lipschitz", "-1"]),
+        ({"lipschitz": "foo"}, ["lipschitz", "'auto' or a number >= 0", "'foo'"]),
+        ({"lipschitz": "7"}, ["lipschitz", "'auto' or a number >= 0", "'7'"]),
+        ({"lipschitz": None}, ["lipschitz", "'auto' or a number >= 0", "None"]),
         ({"neighbors": 0}, ["neighbors", "0"]),
         ({"neighbors": 5, "horizon": 12}, ["M = 5", "H' = 12", "4096", "branch='root'"]),
         ({"branch": "tree"}, ["branch", "tree"]),
@@ -243,6 +246,23 @@ def test_bad_settings_are_named(options, words):
     with pytest.raises(ValueError) as error:
         NNCritic(experience, **options)
     assert all(word in str(error.value) for word in words)
+
+
+def test_what_an_automatic_lipschitz_constant_needs_is_named():
+    metric = WeightedL2([1.0, 1.0], 1.0, ActionCode.box(1))
+    members = Experience(TransitionMemory(4, (2,), (1,), members=3), metric)
+    with pytest.raises(ValueError, match="without members .* got cpu, members=3 and WeightedL2"):
+        NNCritic(members, lipschitz="auto")
+
+
+@pytest.mark.parametrize("standardized", [False, True])
+def test_actions_of_another_width_are_named(standardized):
+    experience, _, _ = make(0, 20, standardized=standardized)
+    batch = experience.memory.gather(torch.arange(9))
+    for memoize in (False, True):
+        critic = NNCritic(experience, memoize=memoize)
+        with pytest.raises(ValueError, match=r"actions have shape \(\d+, 4\), .* \(..., 1\)"):
+            critic.td_error(batch, lambda obs: torch.zeros(len(obs), 4))
 
 
 def test_an_empty_or_small_memory_is_named():

@@ -7,9 +7,9 @@ import torch
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from nearl import ActionCode, Experience, Standardized, TransitionMemory, WeightedL2
+from nearl import ActionCode, Experience, NNCritic, Standardized, TransitionMemory, WeightedL2
 from nearl.encoded import Encoded, Sketch
-from nearl.whitened import Whitened
+from nearl.whitened import Whitened, WhitenedPairs
 
 numbers = st.floats(-100, 100, width=32)
 
@@ -190,6 +190,25 @@ def test_wrong_observation_size_is_named():
         metric.embed(torch.zeros(1, 3), torch.zeros(1, 1))
 
 
+@pytest.mark.parametrize("kind", [WeightedL2.uniform, Standardized, Whitened, WhitenedPairs])
+@pytest.mark.parametrize("members", [None, 2])
+@pytest.mark.parametrize(
+    ("obs", "act", "code"),
+    [
+        ((3,), (1,), ActionCode.box(1)),
+        ((2,), (2,), ActionCode.box(1)),
+        ((2,), (), ActionCode.box(1)),
+        ((2,), (1,), ActionCode.scalar(3)),
+        ((2,), (1,), ActionCode.onehot(3)),
+    ],
+)
+def test_a_metric_that_does_not_fit_the_memory_is_named(kind, members, obs, act, code):
+    memory = TransitionMemory(4, obs, act, act_dtype=torch.int64, members=members)
+    words = f"{type(kind(2, code)).__name__} .* of observations {obs} and actions {act}"
+    with pytest.raises(ValueError, match=words.replace("(", r"\(").replace(")", r"\)")):
+        Experience(memory, kind(2, code))
+
+
 class Manhattan:
     """A user's metric that compares pairs."""
 
@@ -226,5 +245,8 @@ def test_users_metrics_pairwise_and_embedding():
         distances, slots = experience.nearest(queries[:, :2], queries[:, 2:])
         np.testing.assert_allclose(distances[:, 0], expected.min(1), rtol=1e-5)
         assert slots[:, 0].tolist() == expected.argmin(1).tolist()
+    pairwise = Experience(TransitionMemory(4, (2,), (1,)), Manhattan())
+    with pytest.raises(ValueError, match="a metric that embeds, got cpu, members=None and Manhat"):
+        NNCritic(pairwise, lipschitz="auto")
     with pytest.raises(ValueError, match="only index='brute'"):
         Experience(TransitionMemory(4, (2,), (1,)), Manhattan(), index="kdtree")

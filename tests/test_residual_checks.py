@@ -34,6 +34,20 @@ def moved(check):
     return skills
 
 
+@pytest.mark.parametrize("name", ["q", "value"])
+@pytest.mark.parametrize("shape", [(60, 1), (1,), ()])
+def test_target_networks_that_give_another_shape_are_named(name, shape):
+    rows, good = np.ones((60, 2), np.float32), torch.zeros(60)
+    memory, never = TransitionMemory(60, (2,), (1,)), np.zeros(60, bool)
+    memory.add(rows, rows[:, :1], rows[:, 0], rows, never, never)
+    given = {"q": lambda s, a: good, name: lambda *_: torch.zeros(shape)}
+    targets = Targets(policy=lambda s: s[:, :1], **given)
+    experience = Experience(memory, WeightedL2.uniform(2, ActionCode.box(1)))
+    graph = ResidualGraph(experience, targets, residual(), gamma=GAMMA, seed=0)
+    with pytest.raises(ValueError, match=rf"Targets.{name} gave shape .* expected \(60,\)"):
+        graph.refresh()
+
+
 def test_only_a_check_ahead_sees_that_what_the_graph_holds_is_over():
     ahead, beside = moved("ahead"), moved(True)
     assert ahead == [1.0, 0.0, 0.0, 0.0, 0.0]  # nothing was held before the first visit

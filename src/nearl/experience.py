@@ -75,6 +75,7 @@ class Experience:
     """
 
     def __init__(self, memory: TransitionMemory, metric: Metric, *, index: str = "auto") -> None:
+        check_fits(metric, memory)
         self.memory, self.metric, self.epoch = memory, metric, 0
         pairwise = getattr(metric, "distances", None)
         if pairwise is not None and index not in ("auto", "brute"):
@@ -264,3 +265,23 @@ class Experience:
         """Numbers of the latest transitions that have keys, of those up to ``until``."""
         first = max(0, self.memory.total - self.window)
         return np.arange(first, max(first, until))
+
+
+def check_fits(metric: Metric, memory: TransitionMemory) -> None:
+    """Refuse a built-in metric for pairs of another shape; a user's own says so when it embeds."""
+    if not isinstance(metric, WeightedL2 | Standardized):
+        return
+    names, lead = ("obs", "act"), len(memory.lead)
+    shapes = [tuple(memory[name].shape[lead + 1 :]) for name in names]
+    kinds = [memory[name].dtype for name in names]
+    pair = [torch.zeros(1, *shape, dtype=kind) for shape, kind in zip(shapes, kinds, strict=True)]
+    why = ""
+    try:
+        if metric.embed(*pair).shape == (1, metric.dim):
+            return
+    except (ValueError, RuntimeError, IndexError) as error:
+        why = f" ({error})"
+    raise ValueError(
+        f"{type(metric).__name__} of {metric.dim} coordinates does not fit a memory of "
+        f"observations {shapes[0]} and actions {shapes[1]}{why}"
+    )

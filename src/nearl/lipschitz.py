@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Literal
+from typing import TYPE_CHECKING, Any, Literal
 
 import numpy as np
 import torch
@@ -95,10 +95,14 @@ class LipschitzRule:
         gamma: float,
         reward_units: bool = False,
     ) -> None:
-        if lipschitz != "auto" and not (np.isfinite(lipschitz) and lipschitz >= 0):
+        if lipschitz != "auto" and not _usable(lipschitz):
             raise ValueError(f"lipschitz (L) must be 'auto' or a number >= 0, got {lipschitz!r}")
         if lipschitz == "auto" and not experience.on_host:
-            raise ValueError("lipschitz='auto' needs a memory on the CPU; give a number")
+            raise ValueError(
+                "lipschitz='auto' needs a memory on the CPU without members and a metric that "
+                f"embeds, got {experience.memory.device}, members={experience.memory.members} and "
+                f"{type(experience.metric).__name__}; give a number"
+            )
         self._given, self._experience = lipschitz, experience
         self._horizon, self.gamma, self._reward_units = horizon, gamma, reward_units
         self._next, self._estimate = LEAST, 0.0
@@ -123,3 +127,8 @@ class LipschitzRule:
 
     def load_state_dict(self, state: dict[str, float]) -> None:
         self._next, self._estimate = int(state["next"]), state["estimate"]
+
+
+def _usable(lipschitz: Any) -> bool:
+    number = not isinstance(lipschitz, str) and hasattr(lipschitz, "__float__")
+    return number and bool(np.isfinite(lipschitz) and lipschitz >= 0)

@@ -93,6 +93,10 @@ class ActionCode:
     def __call__(self, act: Rows) -> Rows:
         """Codes ``(..., dim)`` in float32."""
         if self.n_actions is None:
+            if act.shape[-1:] != (self.dim,):
+                raise ValueError(
+                    f"actions have shape {tuple(act.shape)}, the metric expects (..., {self.dim})"
+                )
             plain = as_float(act)
             return plain if self.span is None else plain / like(self.span, act)
         if self.one_hot:

@@ -183,12 +183,13 @@ class ResidualGraph:
             next_act = self.targets.policy(next_obs)
             keys[begin : begin + CHUNK] = self.experience.embed(after, host(next_act))
             if self.targets.value is None:
-                values = self.targets.q(next_obs, next_act)
+                values = _per_row("q", self.targets.q(next_obs, next_act), part)
             else:
                 seeds = np.random.SeedSequence((self.seed, self.refreshes, begin))
-                values = self.targets.value(next_obs, next_act, int(seeds.generate_state(1)[0]))
-            self._values[part] = host(values)
-            self._q[part] = host(self.targets.q(torch.from_numpy(obs), torch.from_numpy(act)))
+                seed = int(seeds.generate_state(1)[0])
+                values = _per_row("value", self.targets.value(next_obs, next_act, seed), part)
+            q = self.targets.q(torch.from_numpy(obs), torch.from_numpy(act))
+            self._values[part], self._q[part] = host(values), host(_per_row("q", q, part))
         far, self._near[slots] = self._certified.nearest(slots, keys)
         self._far[slots] = far / np.sqrt(self.experience.metric.dim)
         self._visited[slots] = self.memory.total
@@ -303,3 +304,13 @@ def due_first(visited: Ints, written: Ints, limit: int | None) -> Ints:
     new = visited <= written
     order = np.argsort(np.where(new, 0, visited), kind="stable")
     return np.sort(order[: max(limit, int(new.sum()))])
+
+
+def _per_row(name: str, values: Tensor, rows: Ints) -> Tensor:
+    """What a target network gave, if it is one number per row."""
+    if values.shape != (len(rows),):
+        raise ValueError(
+            f"Targets.{name} gave shape {tuple(values.shape)} for {len(rows)} rows, expected "
+            f"({len(rows)},): one number per row"
+        )
+    return values

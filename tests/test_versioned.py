@@ -96,6 +96,17 @@ def test_a_critic_notices_by_itself_that_the_policy_has_changed(change, ask):
         torch.testing.assert_close(getattr(kept, ask)(given, policy), expected)
 
 
+def test_policies_of_the_same_version_do_not_get_each_others_actions():
+    soft, _ = make(refresh="batch", metric="raw")
+    batch = soft.memory.gather(torch.arange(60))
+    kept = NNCritic(soft.experience, lipschitz=1.0, horizon=4)
+    policies = [VersionedPolicy(network(seed)) for seed in (1, 2)]
+    for policy in policies * 2:
+        fresh = NNCritic(soft.experience, lipschitz=1.0, horizon=4)
+        expected = fresh.td_error(batch, lambda obs, net=policy.net: net(obs).detach())
+        torch.testing.assert_close(kept.td_error(batch, policy), expected)
+
+
 def test_layers_that_compute_their_weights_are_asked_each_time():
     net = nn.Sequential(nn.utils.parametrizations.weight_norm(nn.Linear(OBS, ACT)), nn.Tanh())
     policy, obs = VersionedPolicy(net), torch.randn(1, OBS)

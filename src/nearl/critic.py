@@ -212,12 +212,11 @@ class NNCritic:
 
     def state_dict(self, policy: Policy | None = None) -> dict[str, Any]:
         """What values depend on beside the experience; ``policy`` is the one that acts now."""
-        version = getattr(policy, "version", None)
-        return {"lipschitz": self._rule.state_dict(), "keys": self._keys.state_dict(version)}
+        return {"lipschitz": self._rule.state_dict(), "keys": self._keys.state_dict(policy)}
 
     def load_state_dict(self, state: dict[str, Any], policy: Policy | None = None) -> None:
         self._rule.load_state_dict(state["lipschitz"])
-        self._keys.load_state_dict(state["keys"], getattr(policy, "version", None))
+        self._keys.load_state_dict(state["keys"], policy)
 
     # -- arguments -------------------------------------------------------------------------------
 

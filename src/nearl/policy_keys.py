@@ -28,14 +28,15 @@ class PolicyKeys:
     """What a noise-free policy does at stored states, as keys.
 
     Node 2 i is the next state of slot i, node 2 i + 1 its state. A policy with an attribute
-    ``version`` acts in the same way as long as that number stays, so its keys are kept; others
-    are asked anew in every call.
+    ``version`` acts in the same way as long as that number stays, so its keys are kept until
+    another such policy is asked for; those without are asked anew in every call.
     """
 
     def __init__(self, experience: Experience) -> None:
         self.experience = experience
         self._made = np.zeros(0, dtype=np.int64)  # the version a key was made for
         self._keys = np.zeros((0, experience.metric.dim), dtype=np.float32)
+        self._policy: Policy | None = None  # whose versions they are
         self._epoch, self._total = experience.epoch, experience.memory.total
 
     def __call__(self, nodes: Ints, policy: Policy) -> NDArray[np.float32]:
@@ -43,6 +44,8 @@ class PolicyKeys:
         version = getattr(policy, "version", None)
         if version is None:
             return self._make(nodes, policy)
+        if policy is not self._policy:
+            self._made[:], self._policy = -1, policy
         self._invalidate()
         have, need = len(self._made), int(nodes.max(initial=-1)) + 1
         if need > have:
@@ -75,16 +78,18 @@ class PolicyKeys:
             states[own] = memory.array("obs")[slots[own]]
         return self.experience.embed(states, host(policy(torch.from_numpy(states))))
 
-    def state_dict(self, version: int | None) -> dict[str, Any]:
+    def state_dict(self, policy: Policy | None) -> dict[str, Any]:
         """Keys that are still valid: made in another batch they could differ in the last digit."""
         self._invalidate()
+        version = getattr(policy, "version", None) if policy is self._policy else None
         nodes = np.flatnonzero(self._made == (-2 if version is None else version))
         return {"nodes": nodes, "keys": self._keys[nodes]}
 
-    def load_state_dict(self, state: Mapping[str, Any], version: int | None) -> None:
-        nodes = state["nodes"]
+    def load_state_dict(self, state: Mapping[str, Any], policy: Policy | None) -> None:
+        nodes, version = state["nodes"], getattr(policy, "version", None)
         size = int(nodes.max(initial=-1)) + 2
         self._made = np.full(size, -1, dtype=np.int64)
         self._keys = np.zeros((size, self.experience.metric.dim), dtype=np.float32)
         self._made[nodes], self._keys[nodes] = -1 if version is None else version, state["keys"]
+        self._policy = policy
         self._epoch, self._total = self.experience.epoch, self.experience.memory.total

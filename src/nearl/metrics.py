@@ -156,7 +156,8 @@ class Standardized:
     ``observe`` takes in new data; the scale in use changes only in ``rescale``, which the owner
     of the keys calls, so that keys never disagree. It changes when the variance of a coordinate
     has drifted by more than ``drift`` (a factor), and then everything is embedded again. A
-    coordinate that has been constant so far is left as it is.
+    coordinate that has been constant so far is left as it is. Data count as float32: take off an
+    offset of many thousand deviations before storing them.
     """
 
     def __init__(

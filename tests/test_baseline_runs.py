@@ -11,6 +11,7 @@ from stable_baselines3.common.vec_env import DummyVecEnv
 from test_off_policy_runs import kill_after_a_checkpoint, same, train_with_cuts
 
 from nearl.baselines import PixelFeatures
+from nearl.pixel_networks import PixelActor
 from nearl.presets import load_preset
 from nearl.presets.zoo import BASELINES, baseline_class, entries
 from nearl.runs import Run, RunSettings
@@ -118,14 +119,49 @@ def test_a_damaged_model_is_named(tmp_path):
         run.model()
 
 
-def test_pixel_features_see_the_newest_frame_and_the_changes():
-    features = PixelFeatures(spaces.Box(0, 255, (4, 20, 20), np.uint8), gain=2.0)
+def test_pixel_features_see_what_nnacs_actor_sees():
+    shape = (4, 20, 20)
+    features = PixelFeatures(spaces.Box(0, 255, shape, np.uint8))
+    actor = PixelActor(shape, 2)
     seen = []
     features.net.register_forward_pre_hook(lambda _, given: seen.append(given[0]))
-    frames = torch.rand(5, 4, 20, 20)
-    assert features(frames).shape == (5, 32)
-    rows = seen[0].unflatten(1, (4, 20, 20))
-    assert torch.equal(rows[:, 0], frames[:, 3])
-    torch.testing.assert_close(rows[:, 1:], 2 * frames.diff(dim=1))
+    frames = torch.randint(256, (2000, *shape), dtype=torch.uint8)
+
+    def same():
+        assert features(frames[:5] / 255).shape == (5, 32)
+        torch.testing.assert_close(seen[-1], actor.normalize(frames[:5].flatten(1)))
+
+    same()
+    rows = seen[0].unflatten(1, shape)
+    torch.testing.assert_close(rows[:, 0], frames[:5, 3] / 255)
+    torch.testing.assert_close(rows[:, 1:], (frames[:5].float() / 255).diff(dim=1))
+    for first, last, fits in ((0, 250, 0), (250, 300, 300), (300, 1000, 300), (1000, 1100, 1100)):
+        features.observe(frames[first:last])
+        features.fit()
+        if fits:
+            actor.normalize.fit(frames[:fits])
+        same()
+    features.observe(frames[1100:])
+    features.fit()
+    same()  # nothing more is taken in
     with pytest.raises(ValueError, match=r"picture.*\(4,\)"):
         PixelFeatures(spaces.Box(-1, 1, (4,)))
+
+
+@pytest.mark.parametrize("algo", ["ppo", "dddqn"])
+def test_agents_standardize_the_pixels_that_they_meet(algo, tmp_path):
+    wanted = run_settings(algo, env=PIXELS, steps=600, settings={})
+    whole, pieces = Run(tmp_path / "whole"), Run(tmp_path / "pieces")
+    agent = whole.train(wanted)
+    train_with_cuts(pieces, wanted, at=(100, 400))
+    same(whole, pieces)
+    found = [m for m in agent.policy.modules() if isinstance(m, PixelFeatures)]
+    assert found
+    for features in found:
+        assert 256 <= int(features.fitted) < 600 and features.normalize.center.norm() > 1
+        assert torch.equal(features.normalize.scale, found[0].normalize.scale)
+
+
+def test_a_rate_that_falls_does_not_fall_below_0():
+    rate = load_preset("ppo", "default", "CartPole-v1").kwargs["learning_rate"]
+    assert rate(1.0) == 1e-3 and rate(0.0) == rate(-0.024) == 0.0

@@ -42,8 +42,12 @@ class FrameChanges(nn.Module):
     def fit(self, obs: Tensor) -> None:
         """Standardize pixels by what they were in ``obs (N, C, H, W)``; rare ones no further."""
         seen = self.changes(obs.flatten(1))
-        self.center.copy_(seen.mean(0))
-        self.scale.copy_(1.0 / (seen.std(0) + self.floor))
+        self.adopt(seen.mean(0), seen.std(0))
+
+    def adopt(self, mean: Tensor, std: Tensor) -> None:
+        """Standardize pixels by these moments of their values, ``(C H W,)`` each."""
+        self.center.copy_(mean)
+        self.scale.copy_(1.0 / (std + self.floor))
 
 
 def convolution(

@@ -24,6 +24,7 @@ from nearl.algorithms import (
     save_model,
     task_wrapper,
 )
+from nearl.baselines import StandardizePixels
 from nearl.envs import Finite, Replayable
 from nearl.evaluation import evaluate
 from nearl.interrupts import noted_interrupts
@@ -120,10 +121,11 @@ class Run(RunFolder):
             progress=on_progress,
             anywhere=evaluates_anywhere(settings.algo),
         )
+        callbacks = [StandardizePixels(), recorder]  # what it fits is in the checkpoint after it
         # One call, so that schedules see how far the whole run has come.
         missing = settings.steps - agent.num_timesteps
         with noted_interrupts() as recorder.stopping:
-            agent.learn(missing, callback=recorder, reset_num_timesteps=False)
+            agent.learn(missing, callback=callbacks, reset_num_timesteps=False)
             if recorder.stopping():  # pressed in the last rollout
                 raise KeyboardInterrupt
         return agent

@@ -2,7 +2,7 @@
 
 from nearl.baselines.dddqn import DDDQN
 from nearl.baselines.dsac import DSAC
-from nearl.baselines.features import PixelFeatures
+from nearl.baselines.features import PixelFeatures, StandardizePixels
 from nearl.baselines.nec import NEC
 
-__all__ = ["DDDQN", "DSAC", "NEC", "PixelFeatures"]
+__all__ = ["DDDQN", "DSAC", "NEC", "PixelFeatures", "StandardizePixels"]

@@ -24,7 +24,7 @@ class Linear:
     start: float
 
     def __call__(self, remaining: float) -> float:
-        return self.start * remaining
+        return self.start * max(remaining, 0.0)  # the last rollout may pass the end
 
 
 def learning_rate(value: Any) -> float | Linear:

@@ -16,6 +16,7 @@ LAYERS = [  # a module imports only from its own layer or an earlier one
         "metrics",
         "neighbors",
         "memory",
+        "memory_checks",
         "approximator",
         "networks",
         "losses",

@@ -11,6 +11,13 @@ import torch
 from numpy.typing import NDArray
 from torch import Tensor
 
+from nearl.memory_checks import (
+    check_column,
+    check_layout,
+    check_shape,
+    check_slots,
+    check_values,
+)
 from nearl.saving import load_state, save_state
 
 
@@ -178,44 +185,16 @@ class TransitionMemory:
     def write_td(self, slots: Tensor, td_error: Tensor, *, known: bool = False) -> None:
         """Store TD errors of ``slots``, both ``(..., B)``; ``known`` ones are not checked."""
         if not known:
-            self._check_slots(slots)
+            check_slots(slots, len(self))
         index = self._index(slots)
         self._columns["td_error"][index] = td_error.to(self._columns["td_error"])
 
-    def _shaped(self, name: str, value: Any) -> Any:
-        """The value as an array (CPU) or tensor (GPU) of the column's shape and type."""
-        column = self._writable[name]
-        given = self._asarray(value)
-        expected = column.shape[len(self.lead) + 1 :]
-        axis = len(self.lead)
-        if (
-            given.ndim != column.ndim
-            or given.shape[:axis] != self.lead
-            or given.shape[axis + 1 :] != expected
-        ):
-            shape = f"({', '.join(map(str, (*self.lead, 'batch', *expected)))})"
-            raise ValueError(f"{name} has shape {tuple(given.shape)}, expected {shape}")
-        if given.dtype != column.dtype and not (
-            torch.can_cast(given.dtype, column.dtype)
-            if isinstance(given, Tensor)
-            else np.can_cast(given.dtype, column.dtype, "same_kind")
-        ):
-            raise ValueError(f"{name} has dtype {given.dtype}, expected {column.dtype}")
-        return given
-
     def _checked(self, name: str, value: Any) -> Any:
-        """The value as ``_shaped`` gives it, if the column can hold it; TD errors may be NaN."""
-        given, dtype = self._shaped(name, value), self._writable[name].dtype
-        floating = self._columns[name].dtype.is_floating_point
-        if name == "td_error" or (given.dtype == dtype and not floating):
-            return given
-        held = _held(given, dtype, floating)
-        if not held.all():
-            where = tuple(torch.nonzero(~torch.as_tensor(held))[0].tolist())
-            raise ValueError(
-                f"{name}{list(where)} is {given[where].item()} at step {self.total}: only "
-                f"{'finite ' * floating}values of {dtype} can be stored (the memory is unchanged)"
-            )
+        """The value as an array (CPU) or tensor (GPU), if its column can hold it."""
+        given, column = self._asarray(value), self._writable[name]
+        check_shape(name, given, column, self.lead)
+        if name != "td_error":  # which may be NaN
+            check_values(name, given, column, self.total)
         return given
 
     def _asarray(self, value: Any) -> Any:
@@ -241,7 +220,7 @@ class TransitionMemory:
         Slots that are ``known`` to hold one are not checked.
         """
         if not known:
-            self._check_slots(slots)
+            check_slots(slots, len(self))
         index = self._index(slots)
         return Transitions(slots, *(self._columns[name][index] for name in Transitions._fields[1:]))
 
@@ -267,15 +246,6 @@ class TransitionMemory:
         follows = follows & same & ~(self["terminated"] | self["truncated"])
         return torch.where(follows, later, torch.full_like(later, -1))
 
-    def _check_slots(self, slots: Tensor) -> None:
-        """Refuse slots that hold nothing: their rows are whatever was in memory before."""
-        least, most = map(int, slots.aminmax()) if slots.numel() else (0, -1)
-        if least < 0 or most >= len(self):
-            raise ValueError(
-                f"slot {least if least < 0 else most} holds no transition: {len(self)} are "
-                f"stored, in slots from 0 to below {len(self)}"
-            )
-
     def _index(self, slots: Tensor) -> tuple[Tensor, ...]:
         if self.members is None:
             return (slots,)
@@ -295,31 +265,9 @@ class TransitionMemory:
 
     def check_state(self, state: Mapping[str, Any]) -> None:
         """Refuse what ``load_state_dict`` would refuse, without loading it."""
-        if state["capacity"] != self.capacity:
-            raise ValueError(
-                f"the saved memory has capacity {state['capacity']}, this one {self.capacity}"
-            )
-        if state["streams"] != self.streams:
-            raise ValueError(
-                f"the saved memory holds transitions of {state['streams']} environments side by "
-                f"side, this one of {self.streams}: what continues each of them would be lost"
-            )
-        lead = tuple(state["columns"]["td_error"].shape[:-1])
-        if lead != self.lead:
-            raise ValueError(
-                f"the saved memory has {_members(lead)}, this one {_members(self.lead)}"
-            )
+        check_layout(state, capacity=self.capacity, streams=self.streams, lead=self.lead)
         for name, saved, column in self._saved(state):
-            if saved.dtype != column.dtype:
-                raise ValueError(
-                    f"saved column {name} has dtype {saved.dtype}, this memory {column.dtype}"
-                )
-            if saved.shape[len(self.lead) + 1 :] != column.shape[len(self.lead) + 1 :]:
-                raise ValueError(
-                    f"saved column {name} has rows of shape "
-                    f"{tuple(saved.shape[len(self.lead) + 1 :])}, this memory "
-                    f"{tuple(column.shape[len(self.lead) + 1 :])}"
-                )
+            check_column(name, saved, column, len(self.lead))
 
     def load_state_dict(self, state: Mapping[str, Any]) -> None:
         """Become what was saved; a memory that does not fit changes nothing."""
@@ -356,16 +304,3 @@ class TransitionMemory:
         )
         memory.load_state_dict(state)
         return memory
-
-
-def _members(lead: tuple[int, ...]) -> str:
-    return f"{lead[0]} members" if lead else "no members"
-
-
-def _held(given: Any, dtype: Any, floating: bool) -> Any:
-    """Where numbers stay finite, or whole ones the same, when they become ``dtype``."""
-    if isinstance(given, Tensor):
-        stored = given.to(dtype)
-        return torch.isfinite(stored) if floating else stored.long() == given.long()
-    stored = given.astype(dtype, copy=False)
-    return np.isfinite(stored) if floating else stored == given

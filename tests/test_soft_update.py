@@ -361,6 +361,14 @@ def test_without_an_agent_saturation_is_refused_unless_it_is_taken_care_of():
     SoftNN(memory, config, policy=nn.Identity(), saturates=True)
 
 
+def test_without_an_agent_the_authors_order_is_refused_unless_it_is_taken_care_of():
+    with pytest.raises(ValueError, match=r"per_episode=\(64, 4\) would change .*phases=True"):
+        make(n=1, per_episode=(64, 4))
+    assert make(n=1, per_episode=(64, 4), weight=0.0)[0].inert
+    memory, config = TransitionMemory(9, (OBS,), (ACT,)), SoftNNConfig(per_episode=(64, 4))
+    SoftNN(memory, config, policy=nn.Identity(), phases=True)
+
+
 def test_the_single_file_example_moves_its_targets_as_the_module_says(monkeypatch):
     example = single_file_example()
     example.WARM_UP = 100

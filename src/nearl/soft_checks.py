@@ -129,6 +129,16 @@ def check_saturation(config: SoftNNConfig, saturates: bool) -> None:
         )
 
 
+def check_phases(config: SoftNNConfig, phases: bool) -> None:
+    """Raise for ``per_episode`` where nobody would train in that order."""
+    if config.per_episode is not None and config.weight > 0 and not phases:
+        raise ValueError(
+            f"per_episode={config.per_episode} would change nothing: agents (NNTD3, NNDDPG, NNSAC) "
+            "train in that order, SoftNN does not; leave it out, or train so yourself (paused=True "
+            "outside the phase) and give SoftNN phases=True"
+        )
+
+
 def check_actions(config: SoftNNConfig, act: Any) -> None:
     """Raise for actions that rollouts with noise would not reach."""
     if config.policy_noise == 0 or not config.uses_errors:

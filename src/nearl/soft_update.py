@@ -27,7 +27,7 @@ from nearl.losses import gaussian_log_prob, shaped_errors, shifted_rewards, td_p
 from nearl.memory import TransitionMemory, Transitions
 from nearl.policy_keys import Policy, renew
 from nearl.residual_graph import Targets
-from nearl.soft_checks import check_actions, check_saturation
+from nearl.soft_checks import check_actions, check_phases, check_saturation
 from nearl.soft_config import SoftNNConfig, WeightSchedule
 from nearl.soft_parts import soft_parts
 
@@ -44,6 +44,7 @@ class SoftNN:
     Actions are in [-1, 1], as tanh gives them: ``actor_std`` and ``policy_noise`` are in these
     units, and noisy actions are clamped to them. ``saturates`` says that whoever trains the actor
     adds ``nearl.losses.saturation_gradient``, as agents do; without it ``saturation`` is refused.
+    ``phases`` says the same of the order of work in ``per_episode``.
     """
 
     def __init__(
@@ -57,9 +58,11 @@ class SoftNN:
         targets: Targets | None = None,
         seed: int | None = None,
         saturates: bool = False,
+        phases: bool = False,
     ) -> None:
         self.config = config = SoftNNConfig.of(config)
         check_saturation(config, saturates)
+        check_phases(config, phases)
         self.memory, self.policy, self.gamma = memory, policy, gamma
         self.schedule = schedule or WeightSchedule(config)
         self.generator = torch.Generator()

@@ -91,6 +91,7 @@ class SoftUpdate(OffPolicyAlgorithm):
             targets=target_networks(self) if self.nn.uses_graph or self.nn.uses_mix else None,
             seed=self.seed,
             saturates=True,  # ``Saturation``, or what refuses it
+            phases=True,  # ``train``
         )
         self.replay_buffer.attach(soft)
         self.soft, self.nn_schedule = soft, schedule  # unless something was refused

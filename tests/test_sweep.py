@@ -50,6 +50,17 @@ def test_settings_of_a_module_that_nobody_has_are_refused():
         sweep("Pendulum-v1", algos=["td3", "ddpg"], seeds=(0,), settings={"gate": ["nonsense"]})
 
 
+def test_a_module_given_as_a_mapping_is_read_like_its_settings():
+    given = {"seeds": (0,), "settings": {"nn": [{"gate": 0.5}, {"gate": 0.9}]}}
+    with pytest.raises(ValueError, match="gate is of the nearest-neighbor module, which td3 has"):
+        sweep("Pendulum-v1", algos=["td3"], **given)
+    members = sweep("Pendulum-v1", algos=["td3", "nntd3"], **given)
+    apart = {"seeds": (0,), "settings": {"gate": [0.5, 0.9]}}
+    assert members == sweep("Pendulum-v1", algos=["td3", "nntd3"], **apart) and len(members) == 3
+    scaled = {"seeds": (0,), "settings": {"nn": [{"reward_scale": 0.5}]}}
+    assert sweep("Pendulum-v1", algos=["td3"], **scaled)[0].nn.reward_scale == 0.5
+
+
 def test_arms_that_would_be_the_same_are_refused():
     given = {"algos": ["nntd3", "td3"], "seeds": (0,), "settings": {"lipschitz": [1.0, 3.0]}}
     with pytest.raises(ValueError, match="lipschitz = 1.0 would change nothing.*preset 'paper'"):

@@ -25,7 +25,8 @@ def sweep(
     An algorithm without the module has no use for the module's settings: it is there once, as is
     a member that is asked for twice. Settings that would change nothing are refused.
     """
-    idle = [name for name in settings or {} if name in MODULE]
+    given = settings or {}
+    idle = [name for name in _names(given) if name in MODULE]
     if idle and algos and not any(algo.startswith("nn") for algo in algos):
         raise ValueError(
             f"{idle[0]} is of the nearest-neighbor module, which {', '.join(algos)} "
@@ -33,11 +34,7 @@ def sweep(
         )
     members: list[MemberSettings] = []
     for algo in algos:
-        own = {
-            name: values
-            for name, values in (settings or {}).items()
-            if algo.startswith("nn") or name not in MODULE
-        }
+        own = given if algo.startswith("nn") else _without_module(given)
         for values in product(*own.values()):
             changes = dict(zip(own, values, strict=True))
             for seed in seeds:
@@ -48,3 +45,21 @@ def sweep(
     if not members:
         raise ValueError("a population needs at least one algorithm and one seed")
     return members
+
+
+def _names(settings: Mapping[str, Sequence[Any]]) -> list[str]:
+    """Of all settings, those within ``nn`` included."""
+    modules = [value for value in settings.get("nn", ()) if isinstance(value, Mapping)]
+    return [*settings, *(name for module in modules for name in module)]
+
+
+def _without_module(settings: Mapping[str, Sequence[Any]]) -> dict[str, Sequence[Any]]:
+    """What an algorithm without the module has a use for."""
+    own = {name: values for name, values in settings.items() if name not in MODULE}
+    if "nn" in own:
+        own["nn"] = [_plain(value) if isinstance(value, Mapping) else value for value in own["nn"]]
+    return own
+
+
+def _plain(nn: Mapping[str, Any]) -> dict[str, Any]:
+    return {name: value for name, value in nn.items() if name not in MODULE}

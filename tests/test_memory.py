@@ -2,6 +2,7 @@
 
 import copy
 import pickle
+import zipfile
 
 import numpy as np
 import pytest
@@ -259,6 +260,13 @@ def test_numbers_of_another_type_are_not_cut_to_fit():
     saved.add([[1.5]], [[0.0]], [0.0], [[2.5]], [False], [False])
     with pytest.raises(ValueError, match="obs has dtype torch.float32, this memory torch.uint8"):
         memory.load_state_dict(saved.state_dict())
+
+
+def test_another_archive_is_named(tmp_path):
+    with zipfile.ZipFile(tmp_path / "model.zip", "w") as archive:
+        archive.writestr("data", "{}")
+    with pytest.raises(CorruptFileError, match=r"model\.zip' is no nearl memory but another"):
+        TransitionMemory.load(tmp_path / "model.zip")
 
 
 @pytest.mark.parametrize("damage", ["truncated", "flipped", "foreign", "empty"])

@@ -12,7 +12,16 @@ from stable_baselines3.common.callbacks import BaseCallback
 from stable_baselines3.common.evaluation import evaluate_policy
 
 import nearl.envs  # noqa: F401
-from nearl import UCRLFA, ActionCode, LipschitzEnvelope, Standardized, WeightedL2, evaluate
+from nearl import (
+    NNAC,
+    NNTD3,
+    UCRLFA,
+    ActionCode,
+    LipschitzEnvelope,
+    Standardized,
+    WeightedL2,
+    evaluate,
+)
 from nearl.bench.ucrl_reference import compiled_labels, plain_labels
 from nearl.saving import CorruptFileError
 from nearl.ucrl import HorizonEnvelope
@@ -208,6 +217,20 @@ def test_the_same_seed_gives_the_same_agent_also_after_saving(tmp_path):
     (tmp_path / "broken.zip").write_bytes((tmp_path / "agent.zip").read_bytes()[:-30])
     with pytest.raises(CorruptFileError, match="broken"):
         UCRLFA.load(tmp_path / "broken.zip")
+
+
+def test_the_file_of_another_agent_is_refused_by_name(tmp_path):
+    NNTD3("MlpPolicy", "Pendulum-v1").save(tmp_path / "other")
+    with pytest.raises(ValueError, match=r"other\.zip' is no model of UCRLFA.*NNTD3\.load\(path\)"):
+        UCRLFA.load(tmp_path / "other")
+    model = NNAC("MlpPolicy", "CartPole-v1", seed=0)
+    model.save(tmp_path / "actor")
+    model.learn(5).save_replay_buffer(tmp_path / "memory.pt")
+    for name, words in {"actor": r"NNAC\.load", "memory.pt": "load_replay_buffer"}.items():
+        with pytest.raises(ValueError, match=rf"is no model of UCRLFA: it holds .*{words}"):
+            UCRLFA.load(tmp_path / name)
+    with pytest.raises(FileNotFoundError, match=r"no UCRLFA model at '.*/absent\.zip'"):
+        UCRLFA.load(tmp_path / "absent")
 
 
 def test_cartpole_with_a_short_horizon_and_a_progress_bar():

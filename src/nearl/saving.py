@@ -80,7 +80,12 @@ def check_archive(path: str | os.PathLike[str], kind: str) -> bytes:
 def load_state(path: str | os.PathLike[str], kind: str) -> dict[str, Any]:
     """Load what ``save_state`` wrote; a damaged or foreign file says so."""
     data = check_archive(path, kind)
-    payload = torch.load(io.BytesIO(data), map_location="cpu", weights_only=False)
+    try:
+        payload = torch.load(io.BytesIO(data), map_location="cpu", weights_only=False)
+    except RuntimeError as error:  # a whole archive, but not one of torch's
+        raise CorruptFileError(
+            f"'{path}' is no nearl {kind} but another archive: give the file that nearl saved"
+        ) from error
     if not isinstance(payload, dict) or payload.get("nearl") != kind:
         found = payload.get("nearl") if isinstance(payload, dict) else type(payload).__name__
         raise CorruptFileError(f"'{path}' holds {found!r}, expected a nearl {kind}")

@@ -52,6 +52,13 @@ def refuse_others(path: Any) -> None:
         raise content.refused("NNAC")
 
 
+def refuse_unlike(path: Any, form: str, kind: str) -> None:
+    """Refuse a file that ``save_state`` has not called ``form`` for an agent that saves such."""
+    content = content_of(path)
+    if content is not None and content.what != KINDS[form][0]:
+        raise content.refused(kind)
+
+
 @contextmanager
 def telling_others(path: Any, kind: type) -> Iterator[None]:
     """Say whose file it is where it cannot be loaded as ``kind``, which has not saved it.

@@ -18,9 +18,10 @@ from torch import Tensor
 from nearl.agents.action_net import ActionNet
 from nearl.agents.config import NNACConfig
 from nearl.agents.determinism import DeterminismCheck
-from nearl.agents.files import saved_file
+from nearl.agents.files import check_model, saved_file
 from nearl.agents.moving_scale import check_scale
 from nearl.agents.optimist import Optimist
+from nearl.agents.saved_by import refuse_unlike
 from nearl.agents.spaces import check_spaces, make_metric
 from nearl.agents.time_limit import limited
 from nearl.agents.ucrl_settings import after_end, check_end, check_settings, moved, rescaled
@@ -299,7 +300,9 @@ class UCRLFA(BaseAlgorithm):
     def load(  # type: ignore[override]
         cls, path: str | os.PathLike[str], env: GymEnv | None = None, **kwargs: Any
     ) -> Self:
-        """Load what ``save`` wrote; with an ``env`` it learns on. A damaged file is named."""
+        """Load what ``save`` wrote; with an ``env`` it learns on. Files of others are refused."""
+        check_model(path, "UCRLFA")
+        refuse_unlike(path, KIND, "UCRLFA")
         state = load_state(saved_file(path), KIND)
         if "reward_range" in kwargs:  # stored rewards are in units of the one before
             ranges = state["reward_range"], kwargs["reward_range"]

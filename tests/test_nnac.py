@@ -366,6 +366,8 @@ def test_an_environment_that_returns_nonsense_is_named(preset, bad, words):
         ({"horizon": 0}, ["horizon = 0", "at least 1"]),
         ({"gamma": 1.5}, ["gamma = 1.5", "from 0 to 1"]),
         ({"average": 1.0}, ["average = 1.0", "less than 1"]),
+        ({"branch": "half"}, ["'half'", "'full' or 'root'"]),
+        ({"init": "none"}, ["'none'", "accepted by NNAC", "'all' or 'output'"]),
         ({"error_scale": "max"}, ["'max'", "'none' or 'std' or 'rms'"]),
         ({"lipschitz": -2}, ["lipschitz", "-2", "'auto'", "at least 0"]),
         ({"act_weight": -1.0}, ["act_weight", "-1"]),

@@ -273,6 +273,7 @@ def test_weight_zero_changes_nothing_and_searches_nothing():
         ({"weight": 1.5}, r"weight must be a number in \[0, 1\], got 1.5"),
         ({"decay": float("nan")}, "decay"),
         ({"unit": "hour"}, "unit must be one of episode, step; got 'hour'"),
+        ({"branch": "half"}, "branch must be one of full, root; got 'half'"),
         ({"metric": "cosine"}, "metric must be 'standardized', .*'critic' or a Metric"),
         ({"grad_clip": 0.0}, "grad_clip must be above 0"),
         ({"per_episode": (64,)}, "per_episode is"),

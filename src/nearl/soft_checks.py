@@ -59,6 +59,7 @@ def check(config: SoftNNConfig) -> None:
         "residual_center": tuple(CENTERS),
         "unit": ("episode", "step"),
         "refresh": ("step", "batch"),
+        "branch": ("full", "root"),
         "policy": ("target", "online"),
         "keep": ("all", "positive"),
         "log_prob": ("sum", "mean"),

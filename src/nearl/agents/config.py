@@ -92,6 +92,8 @@ class NNACConfig:
         choices = {
             "distance": ("l2", "siamese"),
             "critic": ("rollout", "graph"),
+            "branch": ("full", "root"),
+            "init": ("all", "output"),
             "error_scale": ("none", "std", "rms"),
         }
         for name, known in choices.items():

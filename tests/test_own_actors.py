@@ -3,9 +3,13 @@
 import numpy as np
 import pytest
 import torch
+from stable_baselines3 import SAC, TD3
+from stable_baselines3.sac.policies import Actor as SACActor
+from stable_baselines3.sac.policies import SACPolicy
 from stable_baselines3.td3.policies import Actor, TD3Policy
 
-from nearl import NNDDPG, NNTD3
+import nearl
+from nearl import NNDDPG, NNSAC, NNTD3
 
 TD = {"form": "td", "weight": 0.5, "cutoff": None, "horizon": 2}
 
@@ -25,8 +29,12 @@ class HalfPolicy(TD3Policy):
 
 
 def agent(kind, policy=HalfPolicy):
+    return small(kind, policy, nn=TD)
+
+
+def small(kind, policy, **more):
     options = {"batch_size": 16, "learning_starts": 20, "policy_kwargs": {"net_arch": [8]}}
-    return kind(policy, "Pendulum-v1", seed=0, device="cpu", nn=TD, **options)
+    return kind(policy, "Pendulum-v1", seed=0, device="cpu", **options, **more)
 
 
 @pytest.mark.parametrize("kind", [NNTD3, NNDDPG])
@@ -52,3 +60,71 @@ def test_the_actors_term_is_about_its_actions(policy, monkeypatch):
     monkeypatch.setattr(model, "_n_updates", 1)  # the next one is the actor's, too
     model.train(1, 16)
     assert found and torch.equal(*found[0])
+
+
+class OtherName(Actor):
+    """TD3's actor whose layers have another name."""
+
+    def __init__(self, **kwargs):
+        super().__init__(**kwargs)
+        self.layers = self.mu
+        del self.mu
+
+    def forward(self, obs):
+        return self.layers(self.extract_features(obs, self.features_extractor))
+
+
+class OtherPolicy(TD3Policy):
+    """TD3's policy with such an actor."""
+
+    def make_actor(self, features_extractor=None):
+        return OtherName(**self._update_features_extractor(self.actor_kwargs, features_extractor))
+
+
+class DrawnOtherwise(SACActor):
+    """SAC's actor whose mean has another name."""
+
+    def __init__(self, **kwargs):
+        super().__init__(**kwargs)
+        self.center = self.mu
+        del self.mu
+
+    def get_action_dist_params(self, obs):
+        latent = self.latent_pi(self.extract_features(obs, self.features_extractor))
+        return self.center(latent), self.log_std(latent).clamp(-20, 2), {}
+
+
+class DrawnPolicy(SACPolicy):
+    """SAC's policy with such an actor."""
+
+    def make_actor(self, features_extractor=None):
+        own = self._update_features_extractor(self.actor_kwargs, features_extractor)
+        return DrawnOtherwise(**own).to(self.device)
+
+
+GRAPH = {"form": "residual", "weight": 0.5, "refresh_every": 20}
+
+
+@pytest.mark.parametrize(
+    ("base", "kind", "policy", "module", "words"),
+    [
+        (SAC, NNSAC, DrawnPolicy, TD, "'mu', .* which DrawnOtherwise has not.*actor_weight=0"),
+        (TD3, NNTD3, OtherPolicy, GRAPH | {"saturation": 0.1}, "'mu', which OtherName has not"),
+    ],
+)
+def test_an_actor_without_what_the_module_needs_is_refused_at_once(
+    base, kind, policy, module, words
+):
+    with pytest.raises(TypeError, match=words):
+        small(kind, policy, nn=module)
+    with pytest.raises(TypeError, match=words):
+        nearl.accelerate(small(base, policy), module)
+
+
+@pytest.mark.parametrize(
+    ("base", "policy", "module"),
+    [(SAC, DrawnPolicy, GRAPH), (TD3, OtherPolicy, GRAPH), (TD3, OtherPolicy, TD)],
+)
+def test_where_nothing_needs_the_name_it_may_be_another(base, policy, module):
+    model = nearl.accelerate(small(base, policy), module)
+    assert model.learn(60)._n_updates > 0

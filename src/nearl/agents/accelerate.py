@@ -13,7 +13,7 @@ from stable_baselines3.common.off_policy_algorithm import OffPolicyAlgorithm
 
 from nearl.agents.neighbor_buffer import NeighborReplayBuffer
 from nearl.agents.nntd3 import NNDDPG, NNSAC, NNTD3
-from nearl.agents.refusals import refuse
+from nearl.agents.refusals import refuse, refuse_actor
 from nearl.agents.soft import SoftUpdate
 from nearl.presets import default_module
 from nearl.soft_checks import check_inert, check_unused
@@ -84,8 +84,7 @@ def accelerate(
     check_unused(config, settings)
     check_inert(config)
     refuse(model, config)
-    if not hasattr(networks[0], "mu"):
-        raise TypeError(f"the actor of {type(model).__name__} has no mean action 'mu'")
+    refuse_actor(networks[0], config)
     agent = kind.__new__(kind)
     agent.__dict__.update(model.__dict__)
     agent.nn, agent.replay_buffer_class = config, NeighborReplayBuffer

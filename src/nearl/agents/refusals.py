@@ -8,7 +8,8 @@ import numpy as np
 from gymnasium import spaces
 from stable_baselines3.common.buffers import ReplayBuffer
 from stable_baselines3.her.her_replay_buffer import HerReplayBuffer
-from stable_baselines3.td3.policies import TD3Policy
+from stable_baselines3.td3.policies import Actor, TD3Policy
+from torch import nn
 
 from nearl.agents.neighbor_buffer import NeighborReplayBuffer
 from nearl.presets.spaces import fixed_axis
@@ -59,6 +60,26 @@ def refuse(agent: Any, config: SoftNNConfig) -> None:
         raise ValueError(
             f"replay_buffer_class must be None or a NeighborReplayBuffer, got {kind.__name__}"
         )
+
+
+def refuse_actor(actor: Any, config: SoftNNConfig) -> None:
+    """Say which part of a user's own actor the module would need, and what for."""
+    mean, name = getattr(actor, "mu", None), type(actor).__name__
+    drawn = not isinstance(actor, Actor) and config.beside("actor") != 0
+    if config.uses_errors and drawn and not isinstance(mean, nn.Module):
+        raise TypeError(
+            f"the actor's term is about the network 'mu', whose tanh is the mean action, which "
+            f"{name} has not: give it one, or set actor_weight=0 or form='residual'"
+        )
+    if config.opens and not (isinstance(mean, nn.Sequential) and _linear(mean)):
+        raise TypeError(
+            f"saturation={config.saturation:g} is about the last nn.Linear in the nn.Sequential "
+            f"'mu', which {name} has not: give it one, or set saturation=0"
+        )
+
+
+def _linear(layers: nn.Sequential) -> bool:
+    return any(isinstance(layer, nn.Linear) for layer in layers)
 
 
 def refuse_buffer(path: Any, loaded: ReplayBuffer, own: ReplayBuffer) -> None:

@@ -25,7 +25,7 @@ from nearl.agents.copies import shallow
 from nearl.agents.files import check_model, read_whole, write_whole
 from nearl.agents.named_env import wrap_env
 from nearl.agents.neighbor_buffer import NeighborReplayBuffer
-from nearl.agents.refusals import refuse, refuse_buffer
+from nearl.agents.refusals import refuse, refuse_actor, refuse_buffer
 from nearl.agents.saturation import Saturation
 from nearl.agents.saved_by import telling_others
 from nearl.agents.targets import target_networks
@@ -71,6 +71,7 @@ class SoftUpdate(OffPolicyAlgorithm):
         if self.replay_buffer_class in (None, ReplayBuffer):
             self.replay_buffer_class = NeighborReplayBuffer
         super()._setup_model()
+        refuse_actor(self.actor, self.nn)
         self._attach()
 
     def _attach(self) -> None:

@@ -71,6 +71,23 @@ def test_in_a_window_lists_are_among_the_latest():
         store(partners.memory, rng, 17)
 
 
+@pytest.mark.parametrize("size", [None, 40])
+@pytest.mark.parametrize("n", [20, 70, 130])
+def test_a_memory_that_is_loaded_by_itself_has_lists_of_its_own(n, size):
+    rng = np.random.default_rng(6)
+    partners, other = (
+        lists_over(rng, m, 100, mix_neighbors=4, graph_size=size, refresh_nodes=10) for m in (70, n)
+    )
+    partners.renew()
+    partners.memory.load_state_dict(other.memory.state_dict())
+    slots = torch.arange(len(other.memory))
+    assert torch.equal(partners.drawn(slots, torch.rand(len(slots))), slots)  # no lists yet
+    assert partners.metrics()["partner_distance"] == 0 and partners.state_dict()["counts"][0] == 0
+    partners.renew()
+    numbers = np.arange(max(0, n - partners.window), n)
+    assert (partners._lists[numbers % partners.window] == naive_lists(partners, numbers)).all()
+
+
 def test_a_short_refresh_visits_the_new_and_those_visited_longest_ago():
     rng = np.random.default_rng(4)
     partners = lists_over(rng, 60, 500, mix_neighbors=3, refresh_nodes=20)

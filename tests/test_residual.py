@@ -1,6 +1,7 @@
 """The residual graph: its formula, its refresh, its targets and its self-check."""
 
 import math
+from copy import deepcopy
 
 import numpy as np
 import pytest
@@ -10,6 +11,7 @@ from hypothesis import strategies as st
 from torch import nn
 
 from nearl import NNCritic, SoftNN, SoftNNConfig, TransitionMemory
+from nearl.augmented import AugmentedBatch
 from nearl.experience import Experience
 from nearl.metrics import ActionCode, WeightedL2
 from nearl.networks import mlp
@@ -163,6 +165,44 @@ def test_networks_and_memory_may_move_and_the_ring_go_round():
         store(graph.memory, 9, rng)
     assert graph.memory.total > 2 * graph.memory.capacity
     assert graph.searched < 0.9 * 12 * 50  # certificates saved some
+
+
+@pytest.mark.parametrize("n", [12, 60, 150])
+@pytest.mark.parametrize(
+    "changes",
+    [{}, {"self_check": "ahead"}, {"graph_size": 50}, {"graph_sample": 30}, {"metric": "critic"}],
+)
+def test_a_memory_that_is_loaded_by_itself_is_a_graph_that_begins_anew(changes, n):
+    nets = Nets()
+    targets = nets.targets(features=lambda: Body(nets))
+    used, _, rng = make(60, 100, nets, targets=targets, **changes)
+    for _ in range(2):
+        used.refresh()
+        store(used.memory, 10, rng)
+    other = make(n, 100, nets, seed=1, targets=targets, **changes)[0].memory
+    fresh, _, _ = make(0, 100, nets, targets=targets, **changes)
+    for graph in (used, fresh):
+        graph.memory.load_state_dict(other.state_dict())
+    batch = AugmentedBatch(*other.gather(torch.arange(len(other))), GAMMA)
+    assert torch.equal(used.blended(batch).reward, batch.reward) and used.metrics()["gate"] == 0
+    for _ in range(2):
+        found, expected = used.augment(batch), fresh.augment(batch)
+        assert torch.equal(found.reward, expected.reward)
+        assert torch.equal(found.discount, expected.discount)
+        assert used.metrics() == fresh.metrics() and used.metrics()["gate"] > 0
+        for graph in (used, fresh):
+            graph.refresh()
+
+
+class Body(nn.Module):
+    """A critic up to its output layer."""
+
+    def __init__(self, nets):
+        super().__init__()
+        self.layers = deepcopy(nets.critic[:-1])
+
+    def forward(self, obs, act):
+        return self.layers(torch.cat([obs, act], -1))
 
 
 def test_a_graph_of_the_latest_is_the_graph_of_a_memory_that_has_only_those():

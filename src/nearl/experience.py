@@ -119,7 +119,7 @@ class Experience:
         The metric looks at the data at fixed counts, so that keys do not depend on when this is
         called; many small writes cost one call.
         """
-        self._follow_loads()
+        self.follow_loads()
         memory, metric = self.memory, self.metric
         oldest = memory.total - memory.capacity
         if self._observed < oldest:  # the ring went round in between
@@ -143,10 +143,15 @@ class Experience:
                 self.index.add(slots, self.keys(self._all(slots)))
             self._indexed = memory.total
 
-    def _follow_loads(self) -> None:
-        """Begin anew where the memory was loaded by itself; the metric keeps what it has seen."""
+    def follow_loads(self) -> None:
+        """Begin anew where the memory was loaded by itself; the metric keeps what it has seen.
+
+        A snapshot of a critic is taken again, as its time is counted in transitions.
+        """
         if self._loads != self.memory.loads:
             self._loads = self.memory.loads
+            if isinstance(self.metric, CriticFeatures):
+                self.metric.taken = 0
             self._observed, self._next_check = 0, FIRST_CHECK
             self.rekey()
 

@@ -47,6 +47,7 @@ def in_the_graph(
 
 def keep_up(experience: Experience) -> None:
     """Make all that is stored searchable, by the critic's features of now if it is time to."""
+    experience.follow_loads()
     memory, metric = experience.memory, experience.metric
     if isinstance(metric, CriticFeatures) and metric.due(memory.total):
         size = min(len(memory), experience.window)

@@ -3,7 +3,8 @@
 Every transition among the latest ``graph_size`` has a list of the ``mix_neighbors`` others nearest
 to its (s, a). A refresh visits every transition stored since the last one and, of the others, those
 visited longest ago, ``refresh_nodes`` in all: as the residual graph's does, and at the same times.
-A list is exact as of its visit. Transitions newer than the last refresh have none yet.
+A list is exact as of its visit. Transitions newer than the last refresh have none yet, nor have
+those of a memory that is loaded by itself.
 """
 
 from __future__ import annotations
@@ -52,6 +53,14 @@ class Partners:
         self._visited = np.zeros(self.window, np.int64)  # how many were stored then; 0: never
         self.refreshed = self.refreshes = 0  # the memory's total at the last refresh; how many
         self._updates = 0  # since then
+        self._loads = self.memory.loads
+
+    def _follow_loads(self) -> None:
+        """Begin anew where the memory was loaded by itself."""
+        if self._loads != self.memory.loads:
+            self._loads = self.memory.loads
+            self._visited[:] = 0
+            self.refreshed = self.refreshes = self._updates = 0
 
     def mix(
         self,
@@ -67,6 +76,7 @@ class Partners:
 
     def renew(self) -> None:
         """Refresh if ``refresh_every`` transitions or updates have passed, and count an update."""
+        self._follow_loads()
         since = max(self.memory.total - self.refreshed, self._updates)
         if self.refreshes == 0 or since >= self.config.refresh_every:
             self.refresh()
@@ -74,6 +84,7 @@ class Partners:
 
     def drawn(self, slots: Tensor, uniform: Tensor) -> Tensor:
         """A slot from the list of each of ``slots (B,)``, or itself: see ``drawn_partners``."""
+        self._follow_loads()
         return drawn_partners(
             torch.from_numpy(self._lists),
             slots,
@@ -85,6 +96,7 @@ class Partners:
 
     def refresh(self) -> None:
         """Find the lists of what is new and of what was visited longest ago."""
+        self._follow_loads()
         memory, size = self.memory, min(len(self.memory), self.window)
         if size <= self.k:
             return
@@ -107,10 +119,12 @@ class Partners:
 
     def metrics(self) -> dict[str, float]:
         """The mean distance over all lists, divided by the root of the dimension."""
+        self._follow_loads()
         size = min(self.refreshed, self.window)
         return {"partner_distance": float(self._far[:size].mean()) if size else 0.0}
 
     def state_dict(self) -> dict[str, Any]:
+        self._follow_loads()
         size, found = min(self.refreshed, self.window), self.experience
         return {
             "columns": {name: getattr(self, name)[:size].copy() for name in COLUMNS},
@@ -128,6 +142,7 @@ class Partners:
             return
         if self._saves and state["experience"] is not None:
             self.experience.load_state_dict(state["experience"])
+        self._loads = self.memory.loads
         self._visited[:] = 0
         for name, values in state["columns"].items():
             getattr(self, name)[: len(values)] = values

@@ -5,7 +5,8 @@ longest ago, ``refresh_nodes`` in all. A visit asks the target networks for V an
 neighbors: the nearest to (s', policy(s')) of all transitions that are in the graph at that time,
 exactly; with a ``graph_sample``, of every second, fourth, ... of them (``nearl.thinned``). Then
 sweeps over the whole graph make E. The graph holds the latest ``graph_size`` transitions; all
-others, and those newer than the last refresh, have a gate of 0.
+others, and those newer than the last refresh, have a gate of 0. A memory that is loaded by itself
+has only such: the graph begins anew.
 """
 
 from __future__ import annotations
@@ -90,6 +91,16 @@ class ResidualGraph:
         self._updates = 0  # since then
         self._reported: tuple[int, dict[str, float]] = -1, {}  # after which refresh, and what
         self.skill = ResidualSkill(experience, config, seed=self.seed)
+        self._loads = self.memory.loads
+
+    def _follow_loads(self) -> None:
+        """Begin anew where the memory was loaded by itself."""
+        if self._loads != self.memory.loads:
+            self._loads = self.memory.loads
+            self._visited[:] = 0
+            self.refreshed = self.refreshes = self._updates = 0
+            self._reported = -1, {}
+            self.skill.sums = torch.zeros(3)
 
     @property
     def searched(self) -> int:
@@ -103,6 +114,7 @@ class ResidualGraph:
 
         Refreshes first, if ``refresh_every`` transitions or updates have passed.
         """
+        self._follow_loads()
         since = max(self.memory.total - self.refreshed, self._updates)
         if self.refreshes == 0 or since >= self.config.refresh_every:
             self.refresh()
@@ -111,6 +123,7 @@ class ResidualGraph:
 
     def blended(self, batch: AugmentedBatch, factor: float = 1.0) -> AugmentedBatch:
         """What ``augment`` makes of a batch, by the graph as it is."""
+        self._follow_loads()
         slots = batch.slots.numpy()
         device = batch.reward.device
         gate = torch.from_numpy(self._gate(slots) * np.float32(factor)).to(device)
@@ -134,6 +147,7 @@ class ResidualGraph:
     @torch.no_grad()
     def refresh(self) -> None:
         """Visit what is new and what was visited longest ago, and sweep the whole graph."""
+        self._follow_loads()
         memory, size = self.memory, min(len(self.memory), self.window)
         if size < self.k:
             return
@@ -229,6 +243,7 @@ class ResidualGraph:
 
     def metrics(self) -> dict[str, float]:
         """The graph after its last refresh, over all transitions in it; measured once for each."""
+        self._follow_loads()
         if self._reported[0] == self.refreshes:
             return self._reported[1]
         slots = np.arange(max(0, self.refreshed - self.window), self.refreshed)
@@ -249,6 +264,7 @@ class ResidualGraph:
         return found
 
     def state_dict(self) -> dict[str, Any]:
+        self._follow_loads()
         size = len(self.memory)
         own = self.experience.state_dict() if self._recent else None
         return {
@@ -268,6 +284,7 @@ class ResidualGraph:
             return
         if self._recent:
             self.experience.load_state_dict(state["experience"])
+        self._loads = self.memory.loads
         self._visited[:] = 0
         for name, values in state["columns"].items():
             getattr(self, name)[: len(values)] = values

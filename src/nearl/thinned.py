@@ -51,7 +51,7 @@ class ThinnedExperience(RecentExperience):
 
     def sync(self) -> None:
         """Make searchable what is new and to be found; forget what is too old, or no longer is."""
-        self._follow_loads()
+        self.follow_loads()
         memory = self.memory
         first, known = max(0, memory.total - self.window), self._indexed
         # Before anything is added, whose slots may be those of what has been overwritten.

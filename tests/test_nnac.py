@@ -378,12 +378,22 @@ def test_an_environment_that_returns_nonsense_is_named(preset, bad, words):
         ({"learning_rate": lambda left: 1e-3 * left}, ["learning_rate is one number", "schedule"]),
         ({"learning_rate": "lin_1e-3"}, ["learning_rate is one number", "lin_1e-3", "0.0005"]),
         ({"gamma": "0.9"}, ["gamma is one number", "'0.9'"]),
+        ({"error_clip": "none"}, ["error_clip is one number", "'none'", "give None"]),
+        ({"sweeps": 2.5}, ["sweeps is a whole number", "2.5"]),
+        ({"buffer_size": float("inf")}, ["buffer_size is a whole number", "inf"]),
+        ({"hidden": 32}, ["hidden must be the sizes of layers", "got 32", "(64, 64)"]),
+        ({"hidden": [16, 0]}, ["hidden", "at least 1 each", "[16, 0]"]),
     ],
 )
 def test_bad_settings_are_named(settings, words):
     with pytest.raises((ValueError, TypeError)) as error:
         NNAC("MlpPolicy", "CartPole-v1", **settings)
     assert all(word in str(error.value) for word in words)
+
+
+def test_whole_numbers_may_be_written_as_others():
+    config = NNAC("MlpPolicy", "CartPole-v1", buffer_size=1e3, hidden=np.array([8])).config
+    assert config.buffer_size == 1000 and type(config.buffer_size) is int and config.hidden == (8,)
 
 
 def test_the_paper_preset_is_appendix_c3():

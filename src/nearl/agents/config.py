@@ -2,9 +2,10 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterable
 from dataclasses import dataclass, fields, replace
 from importlib import resources
-from numbers import Real
+from numbers import Integral, Real
 from typing import Any, Literal
 
 import yaml
@@ -61,14 +62,8 @@ class NNACConfig:
     compiled: bool = True  # gradient steps in one compiled loop instead of torch's autograd
 
     def __post_init__(self) -> None:
-        for field in fields(self):
-            value = getattr(self, field.name)
-            if field.type in ("int", "float") and not isinstance(value, Real):
-                schedules = " (it has no schedules)" if callable(value) else ""
-                raise TypeError(
-                    f"{field.name} is one number in NNAC{schedules}, got {value!r}: give a number "
-                    f"such as {field.default!r}"
-                )
+        self._check_numbers()
+        self._check_hidden()
         for name, holds, accepted in self._rules():
             if not holds:
                 raise ValueError(
@@ -80,6 +75,34 @@ class NNACConfig:
                 f"metric_file = {self.metric_file!r} would change nothing with distance = "
                 f"{self.distance!r}: set distance='siamese', or leave it out"
             )
+
+    def _check_numbers(self) -> None:
+        """Refuse what is no number, or no whole one; 1e3, which YAML reads as 1000.0, is 1000."""
+        for field in fields(self):
+            name, value, kind = field.name, getattr(self, field.name), str(field.type)
+            optional = kind.endswith(" | None")
+            kind = kind.removesuffix(" | None")
+            if kind not in ("int", "float") or (optional and value is None):
+                continue
+            if not isinstance(value, Real):
+                schedules = " (it has no schedules)" if callable(value) else ""
+                example = "None" if optional else f"a number such as {field.default!r}"
+                raise TypeError(
+                    f"{name} is one number in NNAC{schedules}, got {value!r}: give {example}"
+                )
+            if kind == "int" and not float(value).is_integer():
+                raise ValueError(f"{name} is a whole number in NNAC, got {value!r}")
+            if kind == "int":
+                object.__setattr__(self, name, int(float(value)))
+
+    def _check_hidden(self) -> None:
+        sizes = tuple(self.hidden) if isinstance(self.hidden, Iterable) else (None,)
+        if not all(isinstance(size, Integral) and size >= 1 for size in sizes):
+            raise ValueError(
+                f"hidden must be the sizes of layers, at least 1 each, got {self.hidden!r}: "
+                "hidden=(64, 64), say"
+            )
+        object.__setattr__(self, "hidden", tuple(int(size) for size in self.hidden))
 
     def _rules(self) -> list[tuple[str, bool, str]]:
         """For every setting that has a rule: whether it holds, and what is accepted."""
@@ -144,7 +167,4 @@ def make_config(preset: str, overrides: dict[str, Any], env_id: str | None = Non
     if unknown:
         known_names = ", ".join(sorted(SETTINGS))
         raise TypeError(f"unknown NNAC setting {unknown[0]!r}; known: {known_names}")
-    settings = known[preset] | overrides
-    if "hidden" in settings:
-        settings["hidden"] = tuple(settings["hidden"])
-    return replace(NNACConfig(), **settings)
+    return replace(NNACConfig(), **known[preset] | overrides)

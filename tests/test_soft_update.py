@@ -277,8 +277,12 @@ def test_weight_zero_changes_nothing_and_searches_nothing():
         ({"metric": "cosine"}, "metric must be 'standardized', .*'critic' or a Metric"),
         ({"grad_clip": 0.0}, "grad_clip must be above 0"),
         ({"per_episode": (64,)}, "per_episode is"),
+        ({"per_episode": 64}, "per_episode is .batches, transitions.*got 64"),
+        ({"per_episode": (64, 0.5)}, r"whole numbers of at least 1, got \(64, 0.5\)"),
         ({"reward_scale": -1.0}, "reward_scale"),
         ({"cutoff": -1}, "cutoff"),
+        ({"cutoff": "never"}, r"cutoff must be a number of at least 0 \(or None\), got 'never'"),
+        ({"neighbors": 0}, "neighbors must be a whole number of at least 1, got 0"),
         ({"lipschitz": "abc"}, "lipschitz must be 'auto' or a number of at least 0, got 'abc'"),
         ({"lipschitz": -1.0}, "lipschitz must be 'auto' or a number of at least 0, got -1.0"),
         ({"horizon": 2.5}, "horizon must be a whole number of at least 1, got 2.5"),
@@ -292,6 +296,8 @@ def test_settings_out_of_range_are_named(changes, message):
 def test_unknown_settings_are_named_with_those_there_are():
     with pytest.raises(TypeError, match=r"alpha; accepted: .*weight"):
         SoftNNConfig.of({"alpha": 1})
+    with pytest.raises(TypeError, match=r"a mapping of its settings, got \['gate'\]"):
+        SoftNNConfig.of(["gate"])
 
 
 def test_state_comes_back_with_errors_and_schedule():

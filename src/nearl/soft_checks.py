@@ -50,8 +50,9 @@ def check(config: SoftNNConfig) -> None:
         raise ValueError(
             f"lipschitz must be 'auto' or a number of at least 0, got {config.lipschitz!r}"
         )
-    if config.cutoff is not None and config.cutoff < 0:
-        raise ValueError(f"cutoff must be at least 0 (or None), got {config.cutoff}")
+    number = isinstance(config.cutoff, int | float) and config.cutoff >= 0
+    if not (config.cutoff is None or number):
+        raise ValueError(f"cutoff must be a number of at least 0 (or None), got {config.cutoff!r}")
     _check_residual(config)
     choices: dict[str, tuple[str, ...]] = {
         "form": ("td", "residual"),
@@ -71,15 +72,21 @@ def check(config: SoftNNConfig) -> None:
             )
     _check_metric(config)
     _check_mix(config)
-    if config.per_episode is not None and (
-        len(config.per_episode) != 2 or min(config.per_episode) < 1
-    ):
-        raise ValueError(f"per_episode is (batches, transitions), got {config.per_episode}")
+    _check_per_episode(config.per_episode)
     if config.per_episode is not None and config.saturation > 0:
         raise ValueError(
             f"saturation={config.saturation:g} does not go with the authors' order of work, "
             f"got per_episode={config.per_episode}: leave one of them out"
         )
+
+
+def _check_per_episode(given: Any) -> None:
+    pair = isinstance(given, tuple) and len(given) == 2
+    if given is None or (pair and all(isinstance(n, int) and n >= 1 for n in given)):
+        return
+    raise ValueError(
+        f"per_episode is (batches, transitions), whole numbers of at least 1, got {given!r}"
+    )
 
 
 def check_idle(config: SoftNNConfig, given: Collection[str], *, usual: SoftNNConfig) -> None:
@@ -179,7 +186,14 @@ def _check_residual(config: SoftNNConfig) -> None:
         )
     if config.gate_background is not None:
         _within(config, "gate_background", 0.0, math.inf)
-    for name in ("horizon", "sweeps", "residual_neighbors", "refresh_every", "mix_neighbors"):
+    for name in (
+        "horizon",
+        "neighbors",
+        "sweeps",
+        "residual_neighbors",
+        "refresh_every",
+        "mix_neighbors",
+    ):
         _count(config, name)
     for name in ("gate_until", "refresh_nodes", "graph_size", "graph_sample"):
         if getattr(config, name) is not None:

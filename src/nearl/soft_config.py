@@ -91,7 +91,7 @@ class SoftNNConfig:
         for name, value in list(vars(self).items()):
             if isinstance(value, np.generic):
                 object.__setattr__(self, name, value.item())
-        if self.per_episode is not None:
+        if isinstance(self.per_episode, list):  # as YAML has it
             object.__setattr__(self, "per_episode", tuple(self.per_episode))
         check(self)
 
@@ -133,6 +133,10 @@ class SoftNNConfig:
 
         Names whose value would change nothing are refused.
         """
+        if given is not None and not isinstance(given, SoftNNConfig | Mapping):
+            raise TypeError(
+                f"nn must be a SoftNNConfig or a mapping of its settings, got {given!r}"
+            )
         values = {} if given is None or isinstance(given, SoftNNConfig) else dict(given)
         known = {field.name for field in fields(cls)}
         unknown = [name for name in (values | changes) if name not in known]

@@ -61,8 +61,6 @@ class SoftUpdate(OffPolicyAlgorithm):
     @classmethod
     def _settings(cls, nn: Any) -> SoftNNConfig:
         """The module's settings, as they may be given."""
-        if nn is not None and not isinstance(nn, SoftNNConfig | Mapping):
-            raise TypeError(f"nn must be a SoftNNConfig or a mapping of its settings, got {nn!r}")
         return default_module(cls) if nn is None else SoftNNConfig.of(nn)
 
     def _setup_model(self) -> None:

@@ -27,6 +27,11 @@ class Upright:
         return np.zeros((len(obs), 1), np.float32), None
 
 
+def test_a_seed_below_zero_is_named():
+    with pytest.raises(ValueError, match="seed must be at least 0, got -1"):
+        nearl.evaluate(Upright(None), "Pendulum-v1", episodes=1, seed=-1)
+
+
 def test_an_agent_in_a_vec_normalize_sees_what_that_makes_of_observations():
     env = VecNormalize(make_vec_env("Pendulum-v1", 1), training=False)
     env.obs_rms.mean, env.obs_rms.var = np.array([1.0, 2.0, 3.0]), np.array([4.0, 9.0, 16.0])

@@ -314,6 +314,9 @@ def test_what_cannot_be_inspected_says_why(tmp_path, cartpole):
         inspect_run(cartpole.folder, member=0)
     with pytest.raises(ValueError, match="sample must be at least 200, got 10"):
         inspect_run(cartpole.folder, sample=10)
+    for name, bad, least in (("seed", -1, 0), ("dpi", 0, 1)):
+        with pytest.raises(ValueError, match=f"{name} must be at least {least}, got {bad}"):
+            inspect_run(cartpole.folder, **{name: bad})
     shutil.copy(cartpole.settings_file, tmp_path / "run.json")
     with pytest.raises(FileNotFoundError, match="no checkpoint yet"):
         inspect_run(tmp_path)

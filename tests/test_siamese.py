@@ -192,6 +192,7 @@ def test_bad_settings_are_named():
         ("form", "triplet", "'embedding' or 'concatenating'"),
         ("observe", "all", "'crop' or 'frames'"),
         ("epochs", 0, "at least 1"),
+        ("seed", -1, "at least 0"),
         ("batch_size", 1, "at least 2"),
         ("learning_rate", 0.0, "above 0"),
     ):

@@ -42,6 +42,8 @@ def evaluate(
     """
     if episodes < 1:
         raise ValueError(f"episodes must be at least 1, got {episodes}")
+    if seed < 0:
+        raise ValueError(f"seed must be at least 0, got {seed}")
     if not isinstance(env_id, str | EnvSpec):
         raise TypeError(
             f"evaluate makes its own environments, from an id such as 'CartPole-v1', got {env_id}; "

@@ -39,6 +39,9 @@ def inspect_run(
     on_step: Callable[[str], None] = lambda name: None,
 ) -> Inspection:
     """Write ``inspect.png``, ``inspect.json`` and ``inspect.txt`` to ``out``, or to the folder."""
+    for name, value, least in (("seed", seed, 0), ("dpi", dpi, 1)):
+        if value < least:
+            raise ValueError(f"{name} must be at least {least}, got {value}")
     folder = Path(folder)
     visits = open_run(folder, member=member)
     measured = measure(visits, sample=sample, seed=seed, on_step=on_step)

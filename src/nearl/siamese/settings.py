@@ -28,7 +28,14 @@ class SiameseSettings:
             "architecture": ("small", "paper"),
             "observe": ("crop", "frames"),
         }
-        least = {"features": 1, "samples": 64, "held_out": 64, "epochs": 1, "batch_size": 2}
+        least = {
+            "features": 1,
+            "samples": 64,
+            "held_out": 64,
+            "epochs": 1,
+            "batch_size": 2,
+            "seed": 0,
+        }
         rules = [
             *(
                 (name, getattr(self, name) in known, " or ".join(map(repr, known)))

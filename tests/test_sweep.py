@@ -79,9 +79,22 @@ def test_values_are_read_as_yaml_and_numbers():
     small = "policy_kwargs={net_arch: [64, 64]}"
     assert parse_sweep([small])["policy_kwargs"] == [parse([small])["policy_kwargs"]]
     assert parse([small, "tau=1e-2"]) == {"policy_kwargs": {"net_arch": [64, 64]}, "tau": 0.01}
+    rates = "nn={weight: 1e-3, metric: raw}"
+    assert parse([rates]) == {"nn": {"weight": 0.001, "metric": "raw"}}
+    assert parse_sweep([rates])["nn"] == [parse([rates])["nn"]]
     for read in (parse, parse_sweep):
         with pytest.raises(ValueError, match="as YAML, which 'gate=.1, 2' is not: write"):
             read(["gate=[1, 2"])
+
+
+@pytest.mark.parametrize("read", [parse, parse_sweep])
+def test_what_would_be_overwritten_is_refused(read):
+    with pytest.raises(ValueError, match="gives gate twice.*gate=v1,v2"):
+        read(["gate=0.1", "tau=0.5", "gate=0.5"])
+    with pytest.raises(ValueError, match="seed is an option of its own: use --seeds? 3"):
+        read(["seed=3"])
+    with pytest.raises(ValueError, match="use --seeds 0,1"):
+        parse_sweep(["seed=0,1"])
 
 
 def run(monkeypatch, *arguments):

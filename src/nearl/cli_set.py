@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Container, Mapping
 from typing import Any
 
 import yaml
@@ -9,16 +10,17 @@ import yaml
 OPTIONS = {"n_timesteps": "--steps"} | {
     name: f"--{name}" for name in ("env", "preset", "seed", "device")
 }  # what has an option of its own
+SWEEP_OPTIONS = OPTIONS | {"seed": "--seeds"}  # where it is a population's
 
 
 def parse(pairs: list[str]) -> dict[str, Any]:
     """``name=value`` pairs with values read as YAML."""
-    parsed = {}
+    parsed: dict[str, Any] = {}
     for pair in pairs:
         name, equals, text = pair.partition("=")
         if not equals:
             raise ValueError(f"--set takes name=value, got {pair!r}")
-        parsed[_checked(name, text)] = _number(_read(text, pair))
+        parsed[_checked(name, text, OPTIONS, parsed)] = _numbers(_read(text, pair))
     return parsed
 
 
@@ -29,14 +31,19 @@ def parse_sweep(pairs: list[str]) -> dict[str, list[Any]]:
         name, equals, text = pair.partition("=")
         if not equals or not text:
             raise ValueError(f"--set takes name=value or name=v1,v2,..., got {pair!r}")
-        parsed[_checked(name, text)] = [_number(value) for value in _read(f"[{text}]", pair)]
+        values = _read(f"[{text}]", pair)
+        parsed[_checked(name, text, SWEEP_OPTIONS, parsed)] = _numbers(values)
     return parsed
 
 
-def _checked(name: str, text: str) -> str:
-    """The name of a setting, refused where the command has an option for it."""
-    if name in OPTIONS:
-        raise ValueError(f"{name} is an option of its own: use {OPTIONS[name]} {text}")
+def _checked(name: str, text: str, options: Mapping[str, str], known: Container[str]) -> str:
+    """The name of a setting, refused where the command has an option for it, or has it already."""
+    if name in options:
+        raise ValueError(f"{name} is an option of its own: use {options[name]} {text}")
+    if name in known:
+        raise ValueError(
+            f"--set gives {name} twice: give it once (nearl population sweeps {name}=v1,v2)"
+        )
     return name
 
 
@@ -50,8 +57,12 @@ def _read(text: str, pair: str) -> Any:
         ) from None
 
 
-def _number(value: Any) -> Any:
-    """YAML reads 1e-3 as text; it is a number here."""
+def _numbers(value: Any) -> Any:
+    """YAML reads 1e-3 as text; it is a number here, also within lists and mappings."""
+    if isinstance(value, dict):
+        return {name: _numbers(inner) for name, inner in value.items()}
+    if isinstance(value, list):
+        return [_numbers(inner) for inner in value]
     try:
         return float(value) if isinstance(value, str) else value
     except ValueError:

@@ -6,7 +6,7 @@ import gymnasium as gym
 import numpy as np
 import pytest
 import torch
-from sb3_contrib import CrossQ
+from sb3_contrib import TQC, CrossQ
 from stable_baselines3 import PPO, SAC, TD3
 from stable_baselines3.common.callbacks import CheckpointCallback
 from test_nntd3 import equal, small, weights
@@ -176,6 +176,9 @@ def test_a_buffer_that_cannot_be_used_leaves_the_agent_as_it_was(tmp_path, monke
         (NNTD3, NNAC, "CartPole-v1", r"a model of NNAC; NNAC\.load\(path\) loads it"),
         (NNTD3, UCRLFA, "CartPole-v1", r"a model of UCRLFA; UCRLFA\.load\(path\) loads it"),
         (accelerated(CrossQ), TD3, "Pendulum-v1", r"settings of TD3 or DDPG, .*such as TD3\.load"),
+        (NNSAC, CrossQ, "Pendulum-v1", r"settings of CrossQ, .*such as CrossQ\.load"),
+        (NNTD3, accelerated(CrossQ), "Pendulum-v1", r"NNCrossQ, .*accelerated\(CrossQ\)\.load"),
+        (NNTD3, accelerated(TQC), "Pendulum-v1", r"NNTQC, .*nearl.accelerated\(TQC\)\.load"),
     ],
 )
 def test_the_file_of_another_agent_is_told_by_name(tmp_path, kind, other, env, words):

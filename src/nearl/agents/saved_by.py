@@ -17,14 +17,16 @@ from nearl.agents.files import saved_file
 
 OWN = {"config", "preset", "_trained_at"}  # what a model of NNAC holds
 SIGNS = {  # what a model of another agent holds, the rarest first
-    "clip_range": ("PPO",),
-    "cg_max_steps": ("TRPO",),
-    "top_quantiles_to_drop_per_net": ("TQC",),
-    "target_policy_noise": ("TD3", "DDPG"),
-    "exploration_schedule": ("DQN",),
-    "target_entropy": ("SAC",),
-    "gae_lambda": ("A2C",),
+    ("clip_range",): ("PPO",),
+    ("cg_max_steps",): ("TRPO",),
+    ("top_quantiles_to_drop_per_net",): ("TQC",),
+    ("target_policy_noise",): ("TD3", "DDPG"),
+    ("exploration_schedule",): ("DQN",),
+    ("target_entropy", "policy_delay"): ("CrossQ",),
+    ("target_entropy",): ("SAC",),
+    ("gae_lambda",): ("A2C",),
 }
+CONTRIB = ("TQC", "CrossQ")  # whose classes with the module have no name to import
 KINDS = {  # files of another form, by what ``save_state`` calls them
     "ucrlfa": ("a model of UCRLFA", "UCRLFA.load(path) loads it"),
     "memory": ("the transitions of an agent", "load_replay_buffer(path) of an agent loads them"),
@@ -103,10 +105,15 @@ def _foreign(data: dict[str, Any], kind: type) -> bool:
 
     What tells nothing is not: a class of a user's own may keep what it likes.
     """
-    sign = next((sign for sign in SIGNS if sign in data), None)
+    sign = _sign(data)
     makers = [vars(parent)["__init__"] for parent in kind.__mro__ if "__init__" in vars(parent)]
     taken = {name for make in makers for name in inspect.signature(make).parameters}
-    return not data or "_trained_at" in data or (sign is not None and sign not in taken)
+    return not data or "_trained_at" in data or not taken.issuperset(sign)
+
+
+def _sign(data: dict[str, Any]) -> tuple[str, ...]:
+    """What tells whose model it is; nothing, if nothing does."""
+    return next((sign for sign in SIGNS if data.keys() >= set(sign)), ())
 
 
 def _agent(data: dict[str, Any]) -> tuple[str, str]:
@@ -116,12 +123,15 @@ def _agent(data: dict[str, Any]) -> tuple[str, str]:
     policy = data.get("policy_class")
     module = policy.get("__module__") if isinstance(policy, dict) else None
     fact = f"with a policy of '{module}'" if module else "with no policy class"
-    names = next((names for sign, names in SIGNS.items() if sign in data), ())
+    names = SIGNS.get(_sign(data), ())
     if not names:
         return f"the model of another agent, {fact}", "load it with the class that saved it"
-    names = tuple(f"NN{name}" for name in names) if "nn" in data else names
+    kind = names[0]
+    if "nn" in data:
+        kind = f"nearl.accelerated({kind})" if kind in CONTRIB else f"NN{kind}"
+        names = tuple(f"NN{name}" for name in names)
     what = f"a model with the settings of {' or '.join(names)}, {fact}"
-    return what, f"load it with the class that saved it, such as {names[0]}.load(path)"
+    return what, f"load it with the class that saved it, such as {kind}.load(path)"
 
 
 def _kind(archive: ZipFile) -> tuple[str, str | None]:

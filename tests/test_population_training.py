@@ -295,6 +295,8 @@ def test_members_are_agents_of_sb3s_kind(env):
         agent.learn(30, reset_num_timesteps=False)
         assert agent.num_timesteps == 230 and agent._n_updates > 150
     assert trained.member(-1, replay=False).replay_buffer.size() == 0
+    named = trained.member(1, replay=False, env=trained.env_id)
+    assert named.get_env().envs[0].spec.id == trained.env_id
     with pytest.raises(IndexError, match="numbered 0 to 3, got 7"):
         trained.member(7)
 

@@ -33,7 +33,8 @@ def member_agent(population: Population, i: int, *, replay: bool, env: Any) -> A
         raise IndexError(f"members are numbered 0 to {count - 1}, got {i}")
     i %= count
     settings, learner = population.members[i], population.learner
-    env = make_env(population.env_id) if env is None else env
+    env = population.env_id if env is None else env
+    env = make_env(env) if isinstance(env, str) else env
     agent = make_agent(settings, env)
     critics = ["qf0", "qf1"][: agent.critic.n_critics]
     for name, names in (("actor", ["mu"]), ("critic", critics)):

@@ -3,10 +3,11 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from dataclasses import asdict, dataclass, field, fields
 from typing import Any, NamedTuple
 
+import numpy as np
 import torch
 from torch import Tensor
 
@@ -68,7 +69,7 @@ class MemberSettings:
             raise ValueError(
                 f"noise_type must be one of {', '.join(NOISES)}; got {self.noise_type!r}"
             )
-        object.__setattr__(self, "net_arch", tuple(self.net_arch))
+        self._check_layers()
         if not isinstance(self.nn, SoftNNConfig):
             object.__setattr__(self, "nn", SoftNNConfig.of(self.nn))
         if not isinstance(self.nn.metric, str):
@@ -96,8 +97,16 @@ class MemberSettings:
                 f"with {self.nn.reward_scale:g}: the NN module takes single steps; leave n_steps "
                 "at 1, or give it to plain members"
             )
-        if not self.net_arch or min(self.net_arch) < 1:
-            raise ValueError(f"net_arch must be sizes of at least 1, got {self.net_arch}")
+
+    def _check_layers(self) -> None:
+        given: Any = self.net_arch
+        sizes = tuple(given) if isinstance(given, Iterable) else ()
+        if not sizes or not all(isinstance(size, int | np.integer) and size >= 1 for size in sizes):
+            raise ValueError(
+                f"net_arch must be whole sizes of layers, at least 1 each, got {given!r}: "
+                "net_arch=(400, 300), say"
+            )
+        object.__setattr__(self, "net_arch", tuple(int(size) for size in sizes))
 
     @property
     def twin(self) -> bool:

@@ -314,7 +314,10 @@ class Population:
     # -- members ---------------------------------------------------------------------------------
 
     def member(self, i: int, *, replay: bool = True, env: Any = None) -> Any:
-        """Member ``i`` as an agent of SB3's kind, to evaluate, save, film or train on."""
+        """Member ``i`` as an agent of SB3's kind, to evaluate, save, film or train on.
+
+        ``env`` is an environment or its name, the population's own unless given.
+        """
         from nearl.population.agents import member_agent
 
         self.engine.synchronize()

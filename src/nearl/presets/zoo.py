@@ -252,7 +252,8 @@ def preset(
 
     ``changes`` replace settings of the preset. An environment (which may be given instead of its
     name) with wrappers in its preset, as Ant-v5, is wrapped with ``load_preset(...).wrap(env)``;
-    where it has several environments, as PPO's, ``load_preset(...).n_envs`` says how many.
+    where it has several environments, as PPO's, ``load_preset(...).n_envs`` says how many. Those of
+    "td3" and the like are for ``NNTD3``, with a module of weight 0; SB3's takes all but ``nn``.
     """
     if isinstance(env, str):
         task = gym.make(env, disable_env_checker=True)

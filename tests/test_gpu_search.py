@@ -35,65 +35,135 @@ def data(kind, members, queries, capacity, dim):
         keys, wanted = 3 * torch.nn.functional.normalize(keys, dim=-1), 1e-6 * wanted
     elif kind == "far":
         keys, wanted = 1e3 + keys, 1e3 + wanted
+    elif kind in ("tiny", "huge"):  # beyond the range of halves
+        scale = 1e-9 if kind == "tiny" else 1e6
+        keys, wanted = scale * keys, scale * wanted
     rows = [torch.zeros(*x.shape[:2], width) for x in (keys, wanted)]
     for row, x in zip(rows, (keys, wanted), strict=True):
         row[..., :dim] = x
     return [row.to(DEVICE) for row in rows]
 
 
-@pytest.mark.parametrize("precision", ["tf32", "tf32x3"])
-@pytest.mark.parametrize("kind", ["random", "clustered", "duplicates", "grid", "near ties", "far"])
+KINDS = ["random", "clustered", "duplicates", "grid", "near ties", "far", "tiny", "huge"]
+
+
+def uncentered(keys, count):
+    from nearl.neighbors.triton_floors import Halves
+
+    return Halves.room(keys).fill(keys, count)
+
+
+@pytest.mark.parametrize("centered", [False, True])
+@pytest.mark.parametrize("kind", KINDS)
 @pytest.mark.parametrize(("members", "queries", "capacity", "stored", "dim"), SHAPES)
 def test_the_kernels_find_the_canonical_winner(
-    members, queries, capacity, stored, dim, kind, precision
+    members, queries, capacity, stored, dim, kind, centered
 ):
     from nearl.neighbors.triton_search import search_triton
 
     keys, wanted = data(kind, members, queries, capacity, dim)
     count = torch.tensor([stored], device=DEVICE)
-    distances, slots = search_triton(wanted, keys, count, precision=precision)
+    halves = None if centered else uncentered(keys, count)
+    distances, slots = search_triton(wanted, keys, count, halves=halves)
     expected, right = search_torch(wanted, keys, count)  # float64 differences of all pairs
     assert torch.equal(slots, right)
     torch.testing.assert_close(distances, expected, rtol=1e-6, atol=0)
 
 
-@pytest.mark.parametrize("precision", ["tf32", "tf32x3", "ieee"])
-@pytest.mark.parametrize("kind", ["random", "clustered", "duplicates", "grid", "near ties", "far"])
-def test_floors_are_lower_bounds_and_tight(kind, precision):
-    from nearl.neighbors.triton_floors import TILE, lowered_norms, tile_floors
+@pytest.mark.parametrize("centered", [False, True])
+@pytest.mark.parametrize("kind", KINDS)
+def test_floors_are_lower_bounds_and_tight(kind, centered):
+    from nearl.neighbors.triton_floors import TILE, Halves, tile_floors
 
     members, queries, stored = 2, 130, 1000
     keys, wanted = data(kind, members, queries, 1024, 23)
     count, rows = torch.tensor([stored], device=DEVICE), torch.full((members,), queries).to(DEVICE)
-    floors = tile_floors(wanted, keys, count, rows, precision=precision).double()
-    # What a query has on top, by the same kernel as a point's norm but with q rounded, not cut.
-    q, tiles = wanted.double(), -(-stored // TILE)
-    lost = q - ((wanted.view(torch.int32) + 0x1000) & -0x2000).view(torch.float32).double()
-    share = {"tf32": 2.0**-12, "tf32x3": 2.0**-18, "ieee": 0.0}[precision]
-    lift = (q**2).sum(-1) * (1 - 1.01 * share - 24 * 2.0**-20)
-    lift -= 2.0**12 * (lost**2).sum(-1) * (precision == "tf32")
+    halves = Halves.of(keys, count) if centered else uncentered(keys, count)
+    floors = tile_floors(wanted, halves, count, rows).double()
+    # What a query has on top, by the same bound as a point's norm.
+    q = (wanted - halves.origin[:, None]).double()
+    lost = q - q.clamp(-32752, 32752).half().double()
+    lift = (q**2).sum(-1) * (1 - 1.01 * 2.0**-12 - 2.0**-21 - 24 * 2.0**-20)
+    lift -= 2.0**12 * (lost**2).sum(-1)
+    tiles = -(-stored // TILE)
     far = torch.full((members, queries, tiles * TILE), torch.inf, dtype=torch.float64).to(DEVICE)
-    far[..., :stored] = torch.cdist(q, keys[:, :stored].double()).square()
+    apart = wanted.double()[:, :, None] - keys[:, None, :stored].double()
+    far[..., :stored] = apart.square().sum(-1)
     nearest = far.unflatten(2, (tiles, TILE)).amin(3)
     gap = nearest - (floors[..., :tiles] + lift[..., None])
-    norms = (q**2).sum(-1).amax() + (keys.double() ** 2).sum(-1).amax()
+    x = (keys[:, :stored] - halves.origin[:, None]).double()
+    norms = (q**2).sum(-1).amax() + (x**2).sum(-1).amax()
     assert (gap >= -1e-12 * norms).all()
-    assert (gap <= norms * {"tf32": 2.0**-8, "tf32x3": 2.0**-13, "ieee": 2.0**-14}[precision]).all()
-    assert (lowered_norms(keys, count)[:, :stored] <= (keys[:, :stored] ** 2).sum(-1)).all()
+    if kind not in ("tiny", "huge"):  # what a half can tell apart
+        assert (gap <= norms * 2.0**-9).all()
+    assert (halves.norms[:, :stored] <= (x**2).sum(-1)).all()
 
 
-def test_norms_of_one_block_are_those_of_all():
-    from nearl.neighbors.triton_floors import NORMS, lowered_norms
+def test_an_origin_where_the_keys_are_makes_floors_sharp():
+    from nearl.neighbors.triton_floors import Halves, tile_floors
 
-    keys, _ = data("random", 2, 1, 3 * NORMS, 9)
-    count = torch.tensor([2 * NORMS + 5], device=DEVICE)
-    norms, slots = lowered_norms(keys, count), (NORMS + 7, 2 * NORMS + 3)
+    keys, wanted = data("clustered", 2, 40, 1024, 23)
+    count, rows = torch.tensor([1024], device=DEVICE), torch.full((2,), 40).to(DEVICE)
+    gaps = []
+    for halves in (uncentered(keys, count), Halves.of(keys, count)):
+        q = (wanted - halves.origin[:, None]).double()
+        square = (wanted.double()[:, :, None] - keys[:, None].double()).square().sum(-1)
+        nearest = square.unflatten(2, (8, 128)).amin(3)
+        floors = tile_floors(wanted, halves, count, rows).double() + (q**2).sum(-1)[..., None]
+        gaps.append(float((nearest - floors).mean()))
+    assert 0 < 1000 * gaps[1] < gaps[0]
+
+
+def test_what_is_not_stored_has_no_part_in_the_origin():
+    from nearl.neighbors.triton_floors import Halves
+    from nearl.neighbors.triton_search import search_triton
+
+    keys, wanted = data("far", 2, 5, 300, 9)
+    count = torch.tensor([200], device=DEVICE)
+    mean = keys[:, :200].mean(1)
+    torch.testing.assert_close(Halves.of(keys, count).origin, mean, rtol=1e-5, atol=1e-3)
+    right = search_triton(wanted, keys, count)[1]
+    for garbage in (torch.nan, torch.inf, 1e30):
+        keys[:, 200:] = garbage
+        assert torch.equal(search_triton(wanted, keys, count)[1], right)
+
+
+def test_a_key_that_changed_is_rounded_as_all_are():
+    from nearl.neighbors.triton_floors import POINTS, Halves
+
+    keys, _ = data("random", 2, 1, 3 * POINTS, 9)
+    count = torch.tensor([2 * POINTS + 5], device=DEVICE)
+    halves, slots = Halves.of(keys, count), (POINTS + 7, 2 * POINTS + 3)
     keys[:, slots] += 1.0
-    wanted = lowered_norms(keys, count)
+    right = Halves(halves.origin, *map(torch.zeros_like, halves[1:])).fill(keys, count)
     for slot in slots:
-        assert not torch.equal(norms[:, slot], wanted[:, slot])
-        lowered_norms(keys, count, out=norms, at=torch.tensor([slot], device=DEVICE))
-    assert torch.equal(norms[:, : int(count)], wanted[:, : int(count)])
+        assert not torch.equal(halves.norms[:, slot], right.norms[:, slot])
+        halves.fill(keys, count, at=torch.tensor([slot], device=DEVICE))
+    for got, wanted in zip(halves[1:], right[1:], strict=True):
+        assert torch.equal(got[:, : int(count)], wanted[:, : int(count)])
+
+
+@pytest.mark.parametrize("kind", ["random", "duplicates", "clustered"])
+def test_what_is_known_of_the_first_keys_need_not_be_found_again(kind):
+    from nearl.neighbors.triton_floors import Known
+    from nearl.neighbors.triton_search import search_triton
+
+    members, queries, stored = 2, 40, 700
+    keys, wanted = data(kind, members, queries, 900, 9)
+    count, rows = torch.tensor([stored], device=DEVICE), torch.tensor([40, 23], device=DEVICE)
+    since = torch.randint(1, stored + 1, (members, queries), dtype=torch.int32)
+    since[:, ::3], since[:, 1] = 0, stored
+    slots, order = torch.zeros_like(since), torch.zeros_like(since)
+    for p in range(members):
+        some = since[p, : rows[p]]
+        order[p, : rows[p]] = (some > 0).int().sort(stable=True).indices.int()
+        for q in torch.nonzero(some)[:, 0]:
+            one = wanted[p : p + 1, q : q + 1], keys[p : p + 1]
+            slots[p, q] = search_torch(*one, since[p, q].to(DEVICE))[1]
+    known = Known(*(x.to(DEVICE) for x in (slots, since, order)))
+    found = search_triton(wanted, keys, count, rows, known=known)
+    right = search_triton(wanted, keys, count, rows)
+    assert torch.equal(found[1], right[1]) and torch.equal(found[0], right[0])
 
 
 @pytest.mark.parametrize("asked", [(200, 0, 70), (32, 33, 160), (1, 161, 128)])

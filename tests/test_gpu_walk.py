@@ -9,7 +9,7 @@ import torch
 from triton_device import DEVICE, on_either
 
 from nearl import SoftNNConfig
-from nearl.neighbors.triton_floors import lowered_norms
+from nearl.neighbors.triton_floors import Halves
 from nearl.population import MemberSettings
 from nearl.population.learner import Learner
 from nearl.population.modules import module_of
@@ -39,8 +39,14 @@ def filled(metric, *, stored, capacity, spread, net=(20, 70)):
     torch.manual_seed(0)
     for stack in (learner.actor, learner.actor_target):
         stack.flat.copy_(0.3 * torch.randn(stack.flat.shape))
+    grow(learner, stored, spread=spread)
+    return learner
+
+
+def grow(learner, count, *, spread):
+    """Store ``count`` more."""
     soft, state = learner.module, torch.randn(3, OBS, device=DEVICE)
-    for i in range(stored):
+    for i in range(int(learner.clock), int(learner.clock) + count):
         act = soft.walks.policy(state[:, None])[:, 0]
         act = (act + spread * torch.randn(3, ACT).to(DEVICE)).clamp(-1, 1)
         after = 0.8 * state + 0.6 * torch.randn(3, OBS).to(DEVICE) + act.sum(1, keepdim=True)
@@ -50,7 +56,6 @@ def filled(metric, *, stored, capacity, spread, net=(20, 70)):
         soft.step(i + 1, ended[:, 0].cpu().numpy())
         soft.neighbors.write(state, act, learner.clock - 1)
         state = after
-    return learner
 
 
 def plain(walks):
@@ -63,8 +68,10 @@ def plain(walks):
 
 def assert_same(walks, batch, who):
     neighbors, stored = walks.neighbors, int(walks.neighbors.count)
-    norms = lowered_norms(neighbors.keys, neighbors.count)
-    assert torch.equal(neighbors.norms[:, :stored], norms[:, :stored])
+    kept = neighbors.halves
+    anew = Halves.room(neighbors.keys)._replace(origin=kept.origin)
+    for got, wanted in zip(kept[1:], anew.fill(neighbors.keys, neighbors.count)[1:], strict=True):
+        assert torch.equal(got[:, :stored], wanted[:, :stored])
     found, right = walks.of(batch, who), plain(walks).of(batch, who)
     chosen = who.expand_as(found.first)
     assert torch.equal(found.first[chosen], right.first[chosen])
@@ -114,13 +121,13 @@ def test_every_transition_is_searched_once_in_an_update():
 
     options = {name: getattr(walks, name) for name in ("horizons", "bonus", "gamma")}
     Watched(walks.ring, walks.neighbors, walks.policy, **options).of(batch, everyone)
-    search = walks._nearest
+    search = walks._neighbors_at
 
-    def counted(obs, rows, **out):
+    def counted(obs, rows, names, **options):
         asked.append(rows.tolist())
-        return search(obs, rows, **out)
+        return search(obs, rows, names, **options)
 
-    walks._nearest = counted
+    walks._neighbors_at = counted
     walks.of(batch, everyone)
     assert asked[0] == [45, 45, 45]  # where the walks begin
     assert [sum(rows) for rows in zip(*asked[1:], strict=True)] == [len(some) for some in visited]
@@ -137,3 +144,60 @@ def test_a_member_walks_alone_as_among_others():
         alone = learner.module.walks.of(batch, only)
         for got, wanted in zip(alone, together, strict=True):
             assert torch.equal(got[p], wanted[p])
+
+
+def watched(recall):
+    """A list of what will be known at every search, of all members, in the order of work."""
+    since, look = [], recall.look
+
+    def looked(names, rows, *arguments, **options):
+        known = look(names, rows, *arguments, **options)
+        for p, asked in enumerate(rows.tolist()):
+            order = known.order[p, :asked].long()
+            assert order.sort().values.tolist() == list(range(asked))
+            ordered = known.since[p, order]
+            assert ((ordered != 0).int().diff() >= 0).all()  # what is new comes before all others
+            since.append(ordered)
+        return known
+
+    recall.look = looked
+    return since
+
+
+@pytest.mark.parametrize("metric", ["raw", "standardized"])
+def test_what_was_found_is_not_searched_again_and_answers_are_the_same(metric):
+    learner = filled(metric, stored=260, capacity=500, spread=0.3)
+    walks, batch = learner.module.walks, torch.randint(260, (3, 20), device=DEVICE)
+    who = torch.ones(3, 1, dtype=torch.bool, device=DEVICE)
+    assert_same(walks, learner.memory.gather(batch), who)
+    since = watched(walks.neighbors.recall)
+    assert_same(walks, learner.memory.gather(batch), who)
+    assert torch.cat(since).eq(260).all()  # all of it is known
+    for more in (50, 150, 80):
+        since.clear()
+        grow(learner, more, spread=0.3)
+        assert_same(walks, learner.memory.gather(batch), who)
+    assert int(learner.clock) > 500 and (torch.cat(since) == 0).all()  # may be overwritten
+
+
+def test_another_action_is_searched_among_all_keys():
+    learner = filled("raw", stored=260, capacity=500, spread=0.3)
+    walks, batch = learner.module.walks, torch.randint(260, (3, 20), device=DEVICE)
+    who = torch.ones(3, 1, dtype=torch.bool, device=DEVICE)
+    assert_same(walks, learner.memory.gather(batch), who)
+    learner.actor.flat[1] *= -1.0  # the policy of member 1, the others follow targets
+    since = watched(walks.neighbors.recall)
+    assert_same(walks, learner.memory.gather(batch), who)
+    assert (since[0] == 260).all() and (since[1] == 0).all() and (since[2] == 260).all()
+
+
+def test_answers_of_other_keys_are_forgotten():
+    learner = filled("raw", stored=260, capacity=500, spread=0.3)
+    walks, slots = learner.module.walks, torch.randint(260, (3, 20), device=DEVICE)
+    who = torch.ones(3, 1, dtype=torch.bool, device=DEVICE)
+    assert_same(walks, learner.memory.gather(slots), who)
+    assert walks.neighbors.recall.since.any()
+    learner.memory.column("act")[:, :100] *= -0.5
+    learner.module.reread(torch.arange(100, device=DEVICE))
+    assert not walks.neighbors.recall.since.any()
+    assert_same(walks, learner.memory.gather(slots), who)

@@ -90,7 +90,7 @@ def filled(count: int, n: int, k: int, device: str, **changes: Any) -> Learner:
         for seed in range(count)
     ]
     learner = Learner(members, OBS, ACT, capacity=n, device=device, module=module_of)
-    pairs: Tensor = walks(1, n + 1, 1, OBS + ACT, torch.device("cpu"))[0][0]
+    pairs: Tensor = walks(1, n + 1, 1, torch.device("cpu"), dim=OBS + ACT)[0][0]
     columns = learner.memory.column
     columns("obs")[:] = pairs[:-1, :OBS].to(device)
     columns("next_obs")[:] = pairs[1:, :OBS].to(device)

@@ -17,7 +17,8 @@ from nearl.neighbors import TorchBruteForce
 from nearl.population.neighbors import search_host, search_torch
 
 Call = Callable[[], tuple[Tensor, Tensor]]
-METHODS = ("tf32", "tf32x3", "compiled", "matmul", "torch")
+Keys = Callable[[int, int, int, torch.device], tuple[Tensor, Tensor]]
+METHODS = ("kernels", "anew", "compiled", "matmul", "torch")
 
 
 def run(
@@ -25,47 +26,52 @@ def run(
     members: Sequence[int] = (),
     sizes: Sequence[int] = (10_000, 30_000),
     queries: int | None = None,
-    dim: int = 23,
     repeats: int = 20,
     device: str | None = None,
 ) -> dict[str, Any]:
-    """Time the kernels of Triton in two precisions, or numba's, exact torch, and an inexact one.
+    """Time the kernels of Triton, or numba's, exact torch, and an inexact one.
 
-    By default 512 queries of each of 20 and of 80 members, on a CPU 64 of each of 8.
+    The kernels have keys that are kept rounded, as in training, or round them ``anew``.
+
+    By default 512 queries of each of 20 and of 80 members, on a CPU 64 of each of 8. Agents move,
+    or stand at the bounds of their actions.
     """
     device = device or ("cuda" if torch.cuda.is_available() else "cpu")
     members = members or ((8,) if device == "cpu" else (20, 80))
     queries = queries or (64 if device == "cpu" else 512)
     cells = [
-        _cell(count, n, queries, dim, repeats, torch.device(device))
+        _cell(kind, count, n, queries, repeats, torch.device(device))
+        for kind in KINDS
         for count in members
         for n in sizes
     ]
     name = torch.cuda.get_device_name() if device == "cuda" else "cpu"
-    return {"device": name, "queries": queries, "dim": dim, "cells": cells}
+    return {"device": name, "queries": queries, "cells": cells}
 
 
 def _cell(
-    members: int, n: int, queries: int, dim: int, repeats: int, device: torch.device
+    kind: str, members: int, n: int, queries: int, repeats: int, device: torch.device
 ) -> dict[str, Any]:
-    keys, wanted = walks(members, n, queries, dim, device)
+    keys, wanted = KINDS[kind](members, n, queries, device)
     count = torch.tensor([n], device=device)
     calls: dict[str, Call] = {
         "torch": lambda: search_torch(wanted, keys, count),
         "matmul": lambda: expanded(wanted, keys),
     }
     if device.type == "cuda" and find_spec("triton") is not None:
+        from nearl.neighbors.triton_floors import Halves
         from nearl.neighbors.triton_search import search_triton
 
-        calls["tf32"] = lambda: search_triton(wanted, keys, count, precision="tf32")
-        calls["tf32x3"] = lambda: search_triton(wanted, keys, count, precision="tf32x3")
+        halves = Halves.of(keys, count)
+        calls["kernels"] = lambda: search_triton(wanted, keys, count, halves=halves)
+        calls["anew"] = lambda: search_triton(wanted, keys, count)
     if device.type == "cpu":
         index = TorchBruteForce(keys.shape[2], population=members)  # better there than all pairs
         index.add(torch.arange(n), keys)
         calls["torch"] = lambda: tuple(column[..., 0] for column in index.query(wanted))
         calls["compiled"] = lambda: search_host(wanted, keys, count)
     right = calls["torch"]()[1]
-    cell: dict[str, Any] = {"members": members, "n": n}
+    cell: dict[str, Any] = {"keys": kind, "members": members, "n": n}
     for name in METHODS:
         call = calls.get(name)
         cell[f"{name}_ms"] = None if call is None else _milliseconds(call, repeats, device)
@@ -75,7 +81,7 @@ def _cell(
 
 
 def walks(
-    members: int, n: int, queries: int, dim: int, device: torch.device, *, seed: int = 0
+    members: int, n: int, queries: int, device: torch.device, *, dim: int = 23, seed: int = 0
 ) -> tuple[Tensor, Tensor]:
     """Keys of slowly moving standardized states (P, n, W), and queries near some of them."""
     generator = torch.Generator().manual_seed(seed)
@@ -90,6 +96,35 @@ def walks(
     wanted = keys[0, starts]  # (P, Q, W)
     wanted[..., :dim] += 0.5 * torch.randn(members, queries, dim, generator=generator)
     return keys.expand(members, n, width).contiguous().to(device), wanted.to(device)
+
+
+def standing(
+    members: int, n: int, queries: int, device: torch.device, *, seed: int = 0
+) -> tuple[Tensor, Tensor]:
+    """Keys (P, n, W) of agents that stand still, in sizes of Ant's, and queries that they ask.
+
+    An eighth of the keys are of random steps; then all actions are at their bounds but for noise.
+    """
+    generator = torch.Generator().manual_seed(seed)
+    states, acts, moved = 27, 8, n // 8
+
+    def normal(*shape: int) -> Tensor:
+        return torch.randn(*shape, generator=generator)
+
+    keys = torch.zeros(members, n, 40)
+    seen, done = keys[..., :states], keys[..., states : states + acts]
+    seen += 0.7 * normal(members, 1, states) + 0.02 * normal(members, n, states)
+    seen[:, :moved] += normal(members, moved, states)
+    bounds = normal(members, 1, acts).sign()
+    done += (bounds + 0.1 * normal(members, n, acts)).clamp(-1, 1)
+    done[:, :moved] = 2 * torch.rand(members, moved, acts, generator=generator) - 1
+    wanted = keys[:, torch.randint(n, (queries,), generator=generator)]
+    wanted[..., :states] += 0.001 * normal(members, queries, states)
+    wanted[..., states : states + acts] = bounds
+    return keys.to(device), wanted.to(device)
+
+
+KINDS: dict[str, Keys] = {"moving": walks, "standing": standing}
 
 
 def expanded(queries: Tensor, keys: Tensor, chunk: int = 2048) -> tuple[Tensor, Tensor]:
@@ -122,12 +157,14 @@ def _milliseconds(call: Call, repeats: int, device: torch.device) -> float:
 
 def rows(result: dict[str, Any]) -> str:
     """The cells as a table, one line each."""
-    title = f"{result['device']}: ms per {result['queries']} queries of every member, D = "
-    lines = [title + str(result["dim"]), "members      n" + "".join(f"{m:>10}" for m in METHODS)]
+    lines = [
+        f"{result['device']}: ms per {result['queries']} queries of every member",
+        "keys      members       n" + "".join(f"{m:>10}" for m in METHODS),
+    ]
     for cell in result["cells"]:
         values = [cell[f"{name}_ms"] for name in METHODS]
         figures = "".join("         -" if v is None else f"{v:10.3f}" for v in values)
-        lines.append(f"{cell['members']:7d} {cell['n']:6d}{figures}")
+        lines.append(f"{cell['keys']:9} {cell['members']:7d} {cell['n']:7d}{figures}")
     return "\n".join(lines)
 
 

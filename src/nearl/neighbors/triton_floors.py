@@ -1,47 +1,96 @@
 """Floors: how near a tile of points can be to a query, from one product on the tensor cores.
 
-    |q - x|^2 = |q|^2 + |x|^2 - 2qx
+    |q - x|^2 = |q - o|^2 + |x - o|^2 - 2(q - o)(x - o)
 
-The product is rounded, so a floor is less than the lowest of these in a tile by a bound of the
-error: no point of the tile is nearer than its floor says. Searches measure tiles by direct
-differences, from the lowest floor up, and leave out those that cannot hold an answer.
+for any origin o. The product is one of numbers in half precision, so a floor is less than the
+lowest of these in a tile by a bound of the error: no point of the tile is nearer than its floor
+says. Searches measure tiles by direct differences, from the lowest floor up, and leave out those
+that cannot hold an answer. The nearer the origin is to where the points are, the less is lost.
 
-**The bound** of tf32, which keeps 10 bits of a number. Queries are rounded to it, r = q - e, and of
-points the rest is cut off, c = x - d. So qx = rc + rd + ex, and for any s
+**The bound.** Both are rounded to halves, which keep 10 bits: q - o = r + e and x - o = c + d. So
+(q - o)(x - o) = rc + rd + e(x - o), and for any s
 
-    2|rd| + 2|ex| <= s|q|^2 + |d|^2/s + s|x|^2 + |e|^2/s
+    2|rd| + 2|e(x - o)| <= s|r|^2 + |d|^2/s + s|x - o|^2 + |e|^2/s
 
-where e and d are known; s is about what they are of q and x. Where a product rounds instead of
-cutting off, d is smaller than that. Sums round once per dimension.
+where e and d are known; s is about what they are of r and c. Differences from the origin round
+too, to 24 bits, and sums once per dimension. What is beyond a half's range is cut at its end and
+so a part of d or e.
 
 Import this module only where there is Triton.
 """
 
 from __future__ import annotations
 
-from typing import Literal
+from typing import NamedTuple
 
 import torch
 import triton
 import triton.language as tl
 from torch import Tensor
 
-Precision = Literal["tf32", "tf32x3", "ieee"]
 TILE = 128  # points
 BLOCK = 128  # queries of a program, at most
 WARPS = 4  # of a program
-NORMS = 1024  # points of a program that squares them
+POINTS = 1024  # of a program that rounds them
 PROGRAMS = 2048  # at least
 SHARE = tl.constexpr(2.0**-12)  # s
+MOST = tl.constexpr(32752.0)  # twice that is the largest half
+FAR = 1e18  # what keys are expected to be below
 
 
-def kept(precision: Precision, width: int) -> float:
-    """What is left of |q|^2 and of |x|^2, but for what e and d take off.
+class Known(NamedTuple):
+    """Of queries (P, Q), what was found before: all integers of 32 bits."""
 
-    tf32x3 leaves out terms of 3 * 2^-20 of |q||x|, twice.
-    """
-    cut = {"tf32": 1.01 * float(SHARE.value), "tf32x3": 2.0**-18, "ieee": 0.0}[precision]
-    return 1.0 - cut - width * 2.0**-20
+    slots: Tensor  # the nearest of the first points
+    since: Tensor  # how many these are; 0 where nothing is known
+    order: Tensor  # the rows that are asked, those of which nothing is known before all others
+
+
+class Halves(NamedTuple):
+    """What floors are made of: stored points in half precision, from an origin."""
+
+    origin: Tensor  # (P, W)
+    points: Tensor  # (P, capacity, W)
+    norms: Tensor  # (P, capacity): |x - o|^2 less its share of the bound
+
+    @classmethod
+    def room(cls, keys: Tensor) -> Halves:
+        """Of as many points as ``keys (P, capacity, W)``, none of which are in it yet."""
+        members, capacity, width = keys.shape
+        return cls(
+            torch.zeros((members, width), device=keys.device),
+            torch.zeros(keys.shape, dtype=torch.float16, device=keys.device),
+            torch.zeros((members, capacity), device=keys.device),
+        )
+
+    @classmethod
+    def of(cls, keys: Tensor, count: Tensor) -> Halves:
+        """Of the first ``count (1,)`` keys, from their mean."""
+        return cls.room(keys).center(keys, count)
+
+    def center(self, keys: Tensor, count: Tensor) -> Halves:
+        """Round the first ``count (1,)`` keys from their mean. Nothing waits for the device."""
+        stored = torch.arange(keys.shape[1], device=keys.device) < count
+        mean = torch.matmul(stored.to(keys.dtype), keys) / count  # (P, W)
+        # Any origin will do, but for one that what is not stored has made of it.
+        self.origin.copy_(torch.where(mean.abs() < FAR, mean, 0.0))
+        return self.fill(keys, count)
+
+    def fill(self, keys: Tensor, count: Tensor, *, at: Tensor | None = None) -> Halves:
+        """Round the first ``count (1,)`` keys; with ``at (1,)`` only those about this slot."""
+        members, capacity, width = keys.shape
+        points = POINTS if at is None else 16
+        _halve[(triton.cdiv(capacity, points) if at is None else 1, members)](
+            keys, count, *self, count if at is None else at, capacity, W=width,
+            PADDED=padded_width(width), POINTS=points, ALL=at is None, KEPT=kept(width),
+            num_warps=8 if at is None else 1,
+        )  # fmt: skip
+        return self
+
+
+def kept(width: int) -> float:
+    """What is left of |q - o|^2 and of |x - o|^2, but for what e and d take off."""
+    return 1.0 - 1.01 * float(SHARE.value) - 2.0**-21 - width * 2.0**-20
 
 
 def padded_width(width: int) -> int:
@@ -49,93 +98,56 @@ def padded_width(width: int) -> int:
     return max(16, int(triton.next_power_of_2(width)))
 
 
-def lowered_norms(
-    keys: Tensor,
-    count: Tensor,
-    *,
-    precision: Precision = "tf32",
-    out: Tensor | None = None,
-    at: Tensor | None = None,
-) -> Tensor:
-    """|x|^2 less its share of the bound ``(P, capacity)``, of the first ``count (1,)`` keys.
-
-    ``out`` is room for them. With ``at (1,)``, the slot of the one key that has changed since, only
-    those around it are made anew.
-    """
-    members, capacity, width = keys.shape
-    norms = torch.empty((members, capacity), device=keys.device) if out is None else out
-    _norms[(triton.cdiv(capacity, NORMS) if at is None else 1, members)](
-        keys, count, norms, count if at is None else at, capacity, W=width,
-        PADDED=padded_width(width), POINTS=NORMS, ALL=at is None,
-        **bound_options(precision, width), num_warps=8,
-    )  # fmt: skip
-    return norms
-
-
 def tile_floors(
-    queries: Tensor,
-    keys: Tensor,
-    count: Tensor,
-    rows: Tensor,
-    *,
-    norms: Tensor | None = None,
-    precision: Precision,
+    queries: Tensor, halves: Halves, count: Tensor, rows: Tensor, *, known: Known | None = None
 ) -> Tensor:
     """Floors (P, Q, tiles) of every query and tile, less ``lift`` of the query.
 
-    Arguments are those of ``search_triton``; floors are of tiles that hold stored points alone.
+    Arguments are those of ``search_triton``; floors are of tiles that hold stored points alone,
+    and points that are not ``known``.
     """
     members, wanted, width = queries.shape
-    capacity = keys.shape[1]
-    if keys.shape != (members, capacity, width) or width % 8:
+    capacity = halves.points.shape[1]
+    if halves.points.shape != (members, capacity, width) or width % 8:
         raise ValueError(
             f"queries (P, Q, W) and keys (P, capacity, W) need the same W, a multiple of 8; "
-            f"got {tuple(queries.shape)} and {tuple(keys.shape)}"
+            f"got {tuple(queries.shape)} and {tuple(halves.points.shape)}"
         )
-    if not (queries.is_contiguous() and keys.is_contiguous()):
+    if not (queries.is_contiguous() and halves.points.is_contiguous()):
         raise ValueError("queries and keys must be contiguous")
     tiles = triton.cdiv(capacity, TILE)
     block = min(BLOCK, max(16, triton.next_power_of_2(wanted)))
     blocks = triton.cdiv(wanted, block)
     # Enough for a large GPU where few of the rows are asked, too.
     splits = min(tiles, triton.cdiv(PROGRAMS, min(blocks, 2) * members))
-    if norms is None:
-        norms = lowered_norms(keys, count, precision=precision)
     floors = torch.empty((members, wanted, tiles), device=queries.device)
     _floors[(blocks, splits, members)](
-        queries, keys, norms, count, rows, floors, wanted, capacity, tiles, splits,
-        W=width, PADDED=padded_width(width), BLOCK=block, TILE=TILE, PRECISION=precision,
-        CUT=precision == "tf32", num_warps=WARPS,
+        queries, *halves, count, rows, *(known or (rows, rows, rows))[1:], floors,
+        wanted, capacity, tiles, splits, W=width, PADDED=padded_width(width), BLOCK=block,
+        TILE=TILE, KNOWN=known is not None, num_warps=WARPS,
     )  # fmt: skip
     return floors
 
 
-def bound_options(precision: Precision, width: int) -> dict[str, float | bool]:
-    """The compile-time arguments of ``lift`` and ``lowered_norms``."""
-    return {"KEPT": kept(precision, width), "CUT": precision == "tf32"}
-
-
 @triton.jit
-def lift(q, KEPT: tl.constexpr, CUT: tl.constexpr):  # type: ignore[no-untyped-def]
-    """|q|^2 less its share of the bound (float64): a floor and this are at most |q - x|^2."""
+def lift(q, origin, d, W: tl.constexpr, KEPT: tl.constexpr):  # type: ignore[no-untyped-def]
+    """|q - o|^2 less its share of the bound (float64): a floor and this are at most |q - x|^2."""
+    q = q - tl.load(origin + d, mask=d < W, other=0.0)
     wide = q.to(tl.float64)
-    found = tl.sum(wide * wide, axis=0) * KEPT - 1e-30
-    if CUT:
-        lost = wide - _rounded(q).to(tl.float64)
-        found -= tl.sum(lost * lost, axis=0) * (1.0 / SHARE)
-    return found
+    lost = wide - _half(q).to(tl.float64)
+    return tl.sum(wide * wide, axis=0) * KEPT - tl.sum(lost * lost, axis=0) * (1.0 / SHARE) - 1e-30
 
 
 @triton.jit
-def _rounded(x):  # type: ignore[no-untyped-def]
-    """The nearest number with 10 bits after the first."""
-    return ((x.to(tl.int32, bitcast=True) + 0x1000) & -0x2000).to(tl.float32, bitcast=True)
+def _half(x):  # type: ignore[no-untyped-def]
+    return tl.minimum(tl.maximum(x, -MOST), MOST).to(tl.float16)
 
 
 @triton.jit
-def _norms(  # type: ignore[no-untyped-def]
-    keys, count, norms, at, capacity, W: tl.constexpr, PADDED: tl.constexpr, POINTS: tl.constexpr,
-    ALL: tl.constexpr, KEPT: tl.constexpr, CUT: tl.constexpr,
+def _halve(  # type: ignore[no-untyped-def]
+    keys, count, origin, points, norms, at, capacity,
+    W: tl.constexpr, PADDED: tl.constexpr, POINTS: tl.constexpr, ALL: tl.constexpr,
+    KEPT: tl.constexpr,
 ):  # fmt: skip
     p = tl.program_id(1).to(tl.int64)
     if ALL:
@@ -147,49 +159,56 @@ def _norms(  # type: ignore[no-untyped-def]
         return
     n = start + tl.arange(0, POINTS)
     d = tl.arange(0, PADDED)
-    x = tl.load(
-        keys + (p * capacity + n[:, None]) * W + d[None, :],
-        mask=(n[:, None] < stored) & (d[None, :] < W),
-        other=0.0,
-    )  # (POINTS, PADDED)
-    norm = tl.sum(x * x, axis=1) * KEPT
-    if CUT:
-        lost = x - (x.to(tl.int32, bitcast=True) & -0x2000).to(tl.float32, bitcast=True)
-        norm -= tl.sum(lost * lost, axis=1) * (1.0 / SHARE)
+    place = (p * capacity + n[:, None]) * W + d[None, :]
+    inside = (n[:, None] < stored) & (d[None, :] < W)
+    x = tl.load(keys + place, mask=inside, other=0.0)  # (POINTS, PADDED)
+    x = tl.where(inside, x - tl.load(origin + p * W + d, mask=d < W, other=0.0)[None, :], 0.0)
+    half = _half(x)
+    lost = x - half.to(tl.float32)
+    norm = tl.sum(x * x, axis=1) * KEPT - tl.sum(lost * lost, axis=1) * (1.0 / SHARE)
+    tl.store(points + place, half, mask=inside)
     tl.store(norms + p * capacity + n, norm, mask=n < stored)
 
 
 @triton.jit
 def _floors(  # type: ignore[no-untyped-def]
-    queries, keys, norms, count, rows, floors, wanted, capacity, tiles, splits,
+    queries, origin, points, norms, count, rows, since, order, floors,
+    wanted, capacity, tiles, splits,
     W: tl.constexpr, PADDED: tl.constexpr, BLOCK: tl.constexpr, TILE: tl.constexpr,
-    PRECISION: tl.constexpr, CUT: tl.constexpr,
+    KNOWN: tl.constexpr,
 ):  # fmt: skip
-    """floors[p, q, t] = min over tile t of |x|^2, lowered, - 2qx, for a share of the tiles."""
+    """floors[p, q, t]: the lowest norm - 2(q - o)(x - o) of tile t, for a share of the tiles."""
     start = tl.program_id(0) * BLOCK
     split = tl.program_id(1)
     p = tl.program_id(2).to(tl.int64)
-    if start >= tl.load(rows + p):
+    asked = tl.load(rows + p).to(tl.int32)
+    if start >= asked:
         return
     stored = tl.load(count).to(tl.int32)
     used = (stored + TILE - 1) // TILE
     m = start + tl.arange(0, BLOCK)
+    inside = m < asked
+    begin = 0
+    if KNOWN:
+        m = tl.load(order + p * wanted + m, mask=inside, other=0)
+        seen = tl.load(since + p * wanted + m, mask=inside, other=2147483647)
+        begin = tl.minimum(tl.min(seen, axis=0) // TILE, used)
     d = tl.arange(0, PADDED)
     q = tl.load(
         queries + p * wanted * W + m[:, None] * W + d[None, :],
-        mask=(m[:, None] < wanted) & (d[None, :] < W),
+        mask=inside[:, None] & (d[None, :] < W),
         other=0.0,
     )  # (BLOCK, PADDED)
-    if CUT:
-        q = _rounded(q)
-    q = q * -2.0
-    base = keys + p * capacity * W
+    q = _half(q - tl.load(origin + p * W + d, mask=d < W, other=0.0)[None, :]) * -2.0
+    q = q.to(tl.float16)
+    base = points + p * capacity * W
     norms += p * capacity
     out = floors + p * tiles * wanted
-    share = (used + splits - 1) // splits
-    n = split * share * TILE + tl.arange(0, TILE)
+    share = (used - begin + splits - 1) // splits
+    begin += split * share
+    n = begin * TILE + tl.arange(0, TILE)
     norm = tl.load(norms + n, mask=n < stored, other=float("inf"))
-    for t in range(split * share, tl.minimum(split * share + share, used)):
+    for t in range(begin, tl.minimum(begin + share, used)):
         x = tl.load(
             base + n[:, None] * W + d[None, :],
             mask=(n[:, None] < stored) & (d[None, :] < W),
@@ -198,6 +217,6 @@ def _floors(  # type: ignore[no-untyped-def]
         n += TILE
         # Those of the next tile are on their way while this one is multiplied.
         following = tl.load(norms + n, mask=n < stored, other=float("inf"))
-        value = norm[None, :] + tl.dot(q, tl.trans(x), input_precision=PRECISION)
-        tl.store(out + m * tiles + t, tl.min(value, axis=1), mask=m < wanted)
+        value = norm[None, :] + tl.dot(q, tl.trans(x))
+        tl.store(out + m * tiles + t, tl.min(value, axis=1), mask=inside)
         norm = following

@@ -21,8 +21,9 @@ from torch import Tensor
 
 from nearl.neighbors.triton_floors import (
     TILE,
-    Precision,
-    bound_options,
+    Halves,
+    Known,
+    kept,
     lift,
     padded_width,
     tile_floors,
@@ -39,9 +40,9 @@ def search_triton(
     count: Tensor,
     rows: Tensor | None = None,
     *,
-    norms: Tensor | None = None,
+    halves: Halves | None = None,
+    known: Known | None = None,
     out: tuple[Tensor, Tensor] | None = None,
-    precision: Precision = "tf32",
 ) -> tuple[Tensor, Tensor]:
     """Distances (float32) and slots (int64), both (P, Q), of the nearest stored keys.
 
@@ -49,21 +50,23 @@ def search_triton(
     8 (zeros after the last dimension). Of the keys the first ``count (1,)`` are stored, at least
     one, and of each member's queries the first ``rows (P,)`` are asked, all without ``rows``; the
     rest is answered with zeros. Both are integers on the device, read when the kernels run.
-    ``norms`` are ``lowered_norms`` in the same precision, for calls with the same keys; ``out`` is
-    room for the answers, in which the rest stays as it is.
+    ``halves`` are the same keys, rounded, where there is more than one call; ``known`` is what was
+    found among the first of them; ``out`` is room for the answers, in which the rest stays as it
+    is.
     """
     members, wanted, width = queries.shape
     if rows is None:
         rows = torch.full((members,), wanted, device=queries.device)
-    floors = tile_floors(queries, keys, count, rows, norms=norms, precision=precision)
+    halves = halves or Halves.of(keys, count)
+    floors = tile_floors(queries, halves, count, rows, known=known)
     if out is None:
         distances = torch.zeros((members, wanted), device=queries.device)
         out = distances, torch.zeros((members, wanted), dtype=torch.int64, device=queries.device)
     # Programs without a query take time too, where few of the rows are asked.
     _winners[(min(wanted, triton.cdiv(SEVERAL, members)), members)](
-        queries, keys, count, rows, floors, *out, wanted, keys.shape[1],
-        floors.shape[2], W=width, PADDED=padded_width(width), TILE=TILE, CHUNK=CHUNK,
-        SLACK=1.0 + (width + 8) * 2.0**-22, **bound_options(precision, width),
+        queries, keys, halves.origin, count, rows, *(known or (rows, rows))[:2], floors, *out,
+        wanted, keys.shape[1], floors.shape[2], W=width, PADDED=padded_width(width), TILE=TILE,
+        CHUNK=CHUNK, SLACK=1.0 + (width + 8) * 2.0**-22, KEPT=kept(width), KNOWN=known is not None,
         num_warps=WINNERS, enable_fp_fusion=False,
     )  # fmt: skip
     return out
@@ -71,9 +74,10 @@ def search_triton(
 
 @triton.jit
 def _winners(  # type: ignore[no-untyped-def]
-    queries, keys, count, rows, floors, distances, slots, wanted, capacity, tiles,
+    queries, keys, origin, count, rows, before, since, floors, distances, slots,
+    wanted, capacity, tiles,
     W: tl.constexpr, PADDED: tl.constexpr, TILE: tl.constexpr, CHUNK: tl.constexpr,
-    SLACK: tl.constexpr, KEPT: tl.constexpr, CUT: tl.constexpr,
+    SLACK: tl.constexpr, KEPT: tl.constexpr, KNOWN: tl.constexpr,
 ):  # fmt: skip
     """The canonical winners of a share of one member's queries."""
     p = tl.program_id(1).to(tl.int64)
@@ -82,9 +86,11 @@ def _winners(  # type: ignore[no-untyped-def]
     base = keys + p * capacity * W
     for i in range(tl.program_id(0), last, tl.num_programs(0)):
         place = p * wanted + i
+        seen = tl.load(since + place) if KNOWN else 0
+        found = tl.load(before + place) if KNOWN else 0
         best, slot = _winner(
-            queries + place * W, base, floors + place * tiles, stored,
-            W, PADDED, TILE, CHUNK, SLACK, KEPT, CUT,
+            queries + place * W, base, origin + p * W, floors + place * tiles, stored,
+            found, seen, W, PADDED, TILE, CHUNK, SLACK, KEPT,
         )  # fmt: skip
         tl.store(distances + place, tl.sqrt(best).to(tl.float32))
         tl.store(slots + place, slot.to(tl.int64))
@@ -92,30 +98,37 @@ def _winners(  # type: ignore[no-untyped-def]
 
 @triton.jit
 def _winner(  # type: ignore[no-untyped-def]
-    query, base, mine, stored,
+    query, base, origin, mine, stored, before, seen,
     W: tl.constexpr, PADDED: tl.constexpr, TILE: tl.constexpr, CHUNK: tl.constexpr,
-    SLACK: tl.constexpr, KEPT: tl.constexpr, CUT: tl.constexpr,
+    SLACK: tl.constexpr, KEPT: tl.constexpr,
 ):  # fmt: skip
-    """The canonical winner of one query among tiles that may hold it by ``mine``, its floors."""
+    """The canonical winner of one query among tiles that may hold it by ``mine``, its floors.
+
+    Of the first ``seen`` points it is the one at ``before``.
+    """
     used = (stored + TILE - 1) // TILE
     d = tl.arange(0, PADDED)
     q = tl.load(query + d, mask=d < W, other=0.0)  # (PADDED,)
-    above = lift(q, KEPT, CUT)
+    above = lift(q, origin, d, W, KEPT)
 
-    lowest = tl.full([CHUNK], float("inf"), tl.float32)
-    holder = tl.zeros([CHUNK], tl.int32)
-    for c in range(0, used, CHUNK):
-        t = c + tl.arange(0, CHUNK)
-        floor = tl.load(mine + t, mask=t < used, other=float("inf"))
-        lower = floor < lowest
-        lowest = tl.where(lower, floor, lowest)
-        holder = tl.where(lower, t, holder)
-    first = tl.min(tl.where(lowest == tl.min(lowest, axis=0), holder, 2147483647), axis=0)
+    # The tile to begin with: that of what was found before, or the one with the lowest floor.
+    begin = seen // TILE
+    first = before // TILE
+    if seen == 0:
+        lowest = tl.full([CHUNK], float("inf"), tl.float32)
+        holder = tl.zeros([CHUNK], tl.int32)
+        for c in range(0, used, CHUNK):
+            t = c + tl.arange(0, CHUNK)
+            floor = tl.load(mine + t, mask=t < used, other=float("inf"))
+            lower = floor < lowest
+            lowest = tl.where(lower, floor, lowest)
+            holder = tl.where(lower, t, holder)
+        first = tl.min(tl.where(lowest == tl.min(lowest, axis=0), holder, 2147483647), axis=0)
 
     best, slot = _measured(query, q, base, first, stored, W, PADDED, TILE, SLACK)
-    for c in range(0, used, CHUNK):
+    for c in range(begin // CHUNK * CHUNK, used, CHUNK):
         t = c + tl.arange(0, CHUNK)
-        floor = tl.load(mine + t, mask=t < used, other=float("inf"))
+        floor = tl.load(mine + t, mask=(t >= begin) & (t < used), other=float("inf"))
         bound = floor.to(tl.float64) + above
         following = tl.min(tl.where((bound <= best) & (t != first), t, used), axis=0)
         while following < used:

@@ -14,21 +14,14 @@ import triton
 import triton.language as tl
 from torch import Tensor
 
-from nearl.neighbors.triton_floors import (
-    TILE,
-    Precision,
-    bound_options,
-    lift,
-    padded_width,
-    tile_floors,
-)
+from nearl.neighbors.triton_floors import TILE, Halves, kept, lift, padded_width, tile_floors
 from nearl.neighbors.triton_search import CHUNK, canonical_squares, rough_squares
 
 NONE = tl.constexpr(2147483647)  # no slot
 
 
 def several_triton(
-    queries: Tensor, keys: Tensor, count: Tensor, k: int, *, precision: Precision = "tf32"
+    queries: Tensor, keys: Tensor, count: Tensor, k: int, *, halves: Halves | None = None
 ) -> tuple[Tensor, Tensor]:
     """Distances (float32) and slots (int64), both (P, Q, k), of the k nearest stored keys.
 
@@ -36,13 +29,15 @@ def several_triton(
     """
     members, wanted, width = queries.shape
     rows = torch.full((members,), wanted, device=queries.device)
-    floors = tile_floors(queries, keys, count, rows, precision=precision)
+    halves = halves or Halves.of(keys, count)
+    floors = tile_floors(queries, halves, count, rows)
     distances = torch.empty((members, wanted, k), device=queries.device)
     slots = torch.empty((members, wanted, k), dtype=torch.int64, device=queries.device)
     _several[(wanted, members)](
-        queries, keys, count, floors, distances, slots, wanted, keys.shape[1], floors.shape[2],
-        K=k, ROOM=max(2, triton.next_power_of_2(k)), W=width, PADDED=padded_width(width), TILE=TILE,
-        CHUNK=CHUNK, SLACK=1.0 + (width + 8) * 2.0**-22, **bound_options(precision, width),
+        queries, keys, halves.origin, count, floors, distances, slots, wanted, keys.shape[1],
+        floors.shape[2], K=k, ROOM=max(2, triton.next_power_of_2(k)), W=width,
+        PADDED=padded_width(width), TILE=TILE, CHUNK=CHUNK, SLACK=1.0 + (width + 8) * 2.0**-22,
+        KEPT=kept(width),
         num_warps=4, enable_fp_fusion=False,
     )  # fmt: skip
     return distances, slots
@@ -50,10 +45,9 @@ def several_triton(
 
 @triton.jit
 def _several(  # type: ignore[no-untyped-def]
-    queries, keys, count, floors, distances, slots, wanted, capacity, tiles,
+    queries, keys, origin, count, floors, distances, slots, wanted, capacity, tiles,
     K: tl.constexpr, ROOM: tl.constexpr, W: tl.constexpr, PADDED: tl.constexpr,
     TILE: tl.constexpr, CHUNK: tl.constexpr, SLACK: tl.constexpr, KEPT: tl.constexpr,
-    CUT: tl.constexpr,
 ):  # fmt: skip
     """The canonical winners of one query, and the list of them in ROOM places."""
     p = tl.program_id(1).to(tl.int64)
@@ -65,7 +59,7 @@ def _several(  # type: ignore[no-untyped-def]
     mine = floors + place * tiles
     d = tl.arange(0, PADDED)
     q = tl.load(query + d, mask=d < W, other=0.0)  # (PADDED,)
-    above = lift(q, KEPT, CUT)
+    above = lift(q, origin + p * W, d, W, KEPT)
 
     places = tl.arange(0, ROOM)  # those from K on never hold anything
     best = tl.where(places < K, float("inf"), float("-inf")).to(tl.float64)

@@ -17,12 +17,19 @@ from nearl.population.sorted_keys import AXES
 from nearl.soft_config import SoftNNConfig
 
 SORTED = 4 + AXES  # numbers beside a key: its rank, room in two searches, its row in walks
+FOUND = 2  # numbers of an answer beside its action: what, and when
 
 
 def transition_bytes(obs_dim: int, act_dim: int, *, neighbors: bool = False) -> int:
-    """Bytes of a stored transition; with the key that neighbors are found by and all it needs."""
-    key = key_width(obs_dim, act_dim) + SORTED if neighbors else 0
-    return 4 * (width_of(obs_dim, act_dim) + key)
+    """Bytes of a stored transition; with the key that neighbors are found by and all it needs.
+
+    That is the key in half precision and its norm, what sorts it, and the last answers at the
+    states before and after, as if every update asked.
+    """
+    bytes_ = 4 * width_of(obs_dim, act_dim)
+    if neighbors:
+        bytes_ += 6 * key_width(obs_dim, act_dim) + 4 * (1 + SORTED + 2 * (act_dim + FOUND))
+    return bytes_
 
 
 def key_width(obs_dim: int, act_dim: int) -> int:

@@ -21,6 +21,7 @@ from nearl.memory import Transitions
 from nearl.neighbors.triton_search import search_triton
 from nearl.population.fused import block_of, dense
 from nearl.population.fused_act import precision
+from nearl.population.fused_recall import Recall
 from nearl.population.fused_walk import Single
 from nearl.population.neighbors import PopulationNeighbors
 from nearl.population.networks import Stack
@@ -77,7 +78,7 @@ class FusedWalks(Walks):
             (ring.members, ring.capacity), -1, dtype=torch.int32, device=ring.data.device
         )
         neighbors.keep_sorted()
-        neighbors.keep_norms()
+        neighbors.keep_halves()
 
     def of(self, batch: Transitions, who: Tensor) -> Walked:
         if batch.slots.shape[1] > 1:
@@ -97,7 +98,7 @@ class FusedWalks(Walks):
                 rows = table.rows[level]
                 self._gather(table.names[level], rows, obs)
                 out = table.distances[level], table.slots[level]
-                self._nearest(obs, rows, out=out)
+                self._neighbors_at(obs, rows, table.names[level], after=True, out=out)
         _forget[(self.levels, members)](
             table.names, table.rows, self._row_of, count, self.ring.capacity,
             N=block_of(count), num_warps=4,
@@ -126,10 +127,44 @@ class FusedWalks(Walks):
             PADDED=block_of(ring.obs_dim), ROWS=ROWS, num_warps=4,
         )  # fmt: skip
 
-    def _nearest(
-        self, obs: Tensor, rows: Tensor, *, out: tuple[Tensor, Tensor] | None = None
+    def _begin(self, batch: Transitions, rows: Tensor) -> tuple[Tensor, Tensor]:
+        return self._neighbors_at(batch.obs, rows, batch.slots.contiguous(), after=False)
+
+    def _neighbors_at(
+        self,
+        obs: Tensor,
+        rows: Tensor,
+        names: Tensor,
+        *,
+        after: bool,
+        out: tuple[Tensor, Tensor] | None = None,
     ) -> tuple[Tensor, Tensor]:
-        """Distances and slots ``(P, n)`` of the neighbors of the first ``rows (P,)`` states."""
+        """Distances and slots ``(P, n)`` of the neighbors of the first ``rows (P,)`` states.
+
+        These are before or ``after`` the transitions ``names (P, n)``.
+        """
+        neighbors, queries = self.neighbors, self._queries(obs, rows)
+        if neighbors.recall is None:
+            members, capacity, obs_dim = self.ring.members, self.ring.capacity, self.ring.obs_dim
+            neighbors.recall = Recall(
+                members, capacity, obs_dim, self.ring.act_dim, device=obs.device
+            )
+        asked = names, rows, queries, neighbors.total
+        known = neighbors.recall.look(*asked, after=after)
+        found = search_triton(
+            queries,
+            neighbors.keys,
+            neighbors.count,
+            rows,
+            halves=neighbors.halves,
+            known=known,
+            out=out,
+        )
+        neighbors.recall.keep(found[1], *asked, after=after)
+        return found
+
+    def _queries(self, obs: Tensor, rows: Tensor) -> Tensor:
+        """Keys ``(P, n, W)`` of the first ``rows (P,)`` states and the policies' actions there."""
         (members, count), neighbors = obs.shape[:2], self.neighbors
         if count not in self._room:
             widths = (*self._sizes[1:], self._sizes[3], neighbors.width)
@@ -150,9 +185,7 @@ class FusedWalks(Walks):
             OBS=self._sizes[0], ACT=self._sizes[3], W=neighbors.width,
             PADDED=block_of(neighbors.width), ROWS=ROWS, num_warps=4,
         )  # fmt: skip
-        return search_triton(
-            queries, neighbors.keys, neighbors.count, rows, norms=neighbors.norms, out=out
-        )
+        return queries
 
 
 @triton.jit

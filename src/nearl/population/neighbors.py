@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
 from importlib.util import find_spec
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 import torch
@@ -17,6 +17,10 @@ from nearl.neighbors.rows import nearest_rows
 from nearl.neighbors.torch_brute import _all_squared
 from nearl.population.sorted_keys import SortedKeys
 from nearl.thinned import stride_of, thinned
+
+if TYPE_CHECKING:
+    from nearl.neighbors.triton_floors import Halves
+    from nearl.population.fused_recall import Recall
 
 Search = Callable[..., tuple[Tensor, Tensor]]
 ROOM = 2**20  # keys made together
@@ -67,7 +71,8 @@ class PopulationNeighbors:
         self.count = torch.zeros(1, dtype=torch.int64, device=self.device)  # keys per member
         self.total = torch.zeros(1, dtype=torch.int64, device=self.device)  # ever written
         self.sorted: SortedKeys | None = None
-        self.norms: Tensor | None = None  # of the keys, as ``triton_floors`` needs them
+        self.halves: Halves | None = None  # of the keys, for ``search_triton``
+        self.recall: Recall | None = None  # what was found among these keys
         self.among: Tensor | None = None  # slots of those that ``residual_search`` finds, ascending
         self._observed, self._next_check = 0, FIRST_CHECK
         self._search = best_search(self.device)
@@ -94,7 +99,7 @@ class PopulationNeighbors:
         self.keys.index_copy_(1, slot, self.embed(obs[:, None], act[:, None]))
         self.total.copy_((clock + 1).view(1))
         self.count.copy_(self.total.clamp(max=self.window))
-        self._renew_norms(slot)
+        self._round(slot)
 
     @torch.no_grad()
     def nearest(self, obs: Tensor, act: Tensor, *, rows: Tensor | None = None) -> Neighbors:
@@ -116,27 +121,39 @@ class PopulationNeighbors:
         """Have keys sorted from now on, for ``fused_search.nearest``."""
         self.sorted = SortedKeys(self.keys)
 
-    def keep_norms(self) -> None:
-        """Have norms of all keys from now on, for ``search_triton``."""
-        self.norms = torch.zeros(self.keys.shape[:2], device=self.device)
-        self._renew_norms()
+    def keep_halves(self) -> None:
+        """Have all keys rounded from now on, for ``search_triton``."""
+        from nearl.neighbors.triton_floors import Halves
 
-    def _renew_norms(self, at: Tensor | None = None) -> None:
-        """Make the norms anew that are kept, after the key at a slot has changed, or many have."""
-        if self.norms is not None:
-            from nearl.neighbors.triton_floors import lowered_norms
+        self.halves = Halves.room(self.keys)
+        self._round()
 
-            lowered_norms(self.keys, self.count, out=self.norms, at=at)
+    def _round(self, at: Tensor | None = None) -> None:
+        """Round keys anew, where that is kept: the one at a slot has changed, or many have."""
+        if self.halves is not None:
+            self.halves.fill(self.keys, self.count, at=at)
+
+    def _changed(self) -> None:
+        """Keep nothing that is of other keys."""
+        self._round()
+        if self.recall is not None:
+            self.recall.forget()
+
+    def _recenter(self) -> None:
+        """Round from where keys are now."""
+        if self.halves is not None:
+            self.halves.center(self.keys, self.count)
 
     def put(self, slots: Tensor, obs: Tensor, act: Tensor) -> None:
         """Make the keys at ``slots (n,)`` anew, of pairs ``(P, n, ...)``."""
         self.keys.index_copy_(1, slots, self.embed(obs, act))
-        self._renew_norms()
+        self._changed()
 
     def resort(self, total: int) -> None:
         """Sort the first ``total`` keys, if they are kept sorted and enough of them are new."""
         if self.sorted is not None and self.sorted.due(total):
             self.sorted.sort(total)
+            self._recenter()
 
     def thin(self, total: int, sample: int | None) -> None:
         """Let ``residual_search`` find those that a ``ThinnedExperience`` would."""
@@ -188,6 +205,7 @@ class PopulationNeighbors:
         self.extend(obs, act, 0, total)
         if self.sorted is not None:
             self.sorted.sort(total, anew=True)
+        self._recenter()
 
     @torch.no_grad()
     def extend(self, obs: Tensor, act: Tensor, begin: int, total: int) -> None:
@@ -199,7 +217,7 @@ class PopulationNeighbors:
             self.keys.index_copy_(1, numbers % self.window, self.embed(obs[at], act[at]))
         self.count.fill_(min(total, self.window))
         self.total.fill_(total)
-        self._renew_norms()
+        self._changed()
 
     def state_dict(self) -> dict[str, Any]:
         """The metrics; keys are made from the rings' columns by ``rebuild``."""

@@ -65,16 +65,17 @@ def nearest_others(neighbors: PopulationNeighbors, at: Tensor, k: int) -> Neighb
 
 
 def _by_kernels(keys: Tensor, count: Tensor, k: int) -> tuple[Answer, int]:
-    from nearl.neighbors.triton_floors import TILE
+    from nearl.neighbors.triton_floors import TILE, Halves
     from nearl.neighbors.triton_search import search_triton
     from nearl.neighbors.triton_several import several_triton
 
     tiles = -(-keys.shape[1] // TILE)
+    halves = Halves.of(keys, count)
 
     def answer(queries: Tensor) -> tuple[Tensor, Tensor]:
         if k > 1:
-            return several_triton(queries, keys, count, k)
-        distances, slots = search_triton(queries, keys, count)
+            return several_triton(queries, keys, count, k, halves=halves)
+        distances, slots = search_triton(queries, keys, count, halves=halves)
         return distances[..., None], slots[..., None]
 
     return answer, max(64, FLOORS // (tiles * len(keys)) // 64 * 64)

@@ -48,9 +48,13 @@ class Walks:
     def of(self, batch: Transitions, who: Tensor) -> Walked:
         """Of the members in ``who (P, 1)``; the others' numbers mean nothing."""
         asked = who[:, 0] * batch.slots.shape[1]  # (P,) rows
-        distances, first = self._nearest(batch.obs, asked)
+        distances, first = self._begin(batch, asked)
         # Where a transition is its own neighbor both walks are the same.
         return Walked(distances, first, self.follow(first, batch, who & (first != batch.slots)))
+
+    def _begin(self, batch: Transitions, rows: Tensor) -> tuple[Tensor, Tensor]:
+        """Distances and slots of the neighbors where the first ``rows (P,)`` walks begin."""
+        return self._nearest(batch.obs, rows)
 
     def follow(self, first: Tensor, batch: Transitions, apart: Tensor) -> Tensor:
         """What walks gain where ``apart (P, B)``, and 0 elsewhere."""

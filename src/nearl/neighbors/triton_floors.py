@@ -35,7 +35,7 @@ POINTS = 1024  # of a program that rounds them
 PROGRAMS = 2048  # at least
 SHARE = tl.constexpr(2.0**-12)  # s
 MOST = tl.constexpr(32752.0)  # twice that is the largest half
-FAR = 1e18  # what keys are expected to be below
+SAMPLE = 2048  # keys whose median is the origin
 
 
 class Known(NamedTuple):
@@ -65,15 +65,17 @@ class Halves(NamedTuple):
 
     @classmethod
     def of(cls, keys: Tensor, count: Tensor) -> Halves:
-        """Of the first ``count (1,)`` keys, from their mean."""
+        """Of the first ``count (1,)`` keys, from their median."""
         return cls.room(keys).center(keys, count)
 
     def center(self, keys: Tensor, count: Tensor) -> Halves:
-        """Round the first ``count (1,)`` keys from their mean. Nothing waits for the device."""
-        stored = torch.arange(keys.shape[1], device=keys.device) < count
-        mean = torch.matmul(stored.to(keys.dtype), keys) / count  # (P, W)
-        # Any origin will do, but for one that what is not stored has made of it.
-        self.origin.copy_(torch.where(mean.abs() < FAR, mean, 0.0))
+        """Round the first ``count (1,)`` keys from the median of some of them.
+
+        It is where most are; a mean is not, where a few are far. Nothing waits for the device.
+        """
+        some = torch.arange(SAMPLE, device=keys.device) * count // SAMPLE
+        ordered = keys.index_select(1, some).sort(1).values  # every dimension by itself
+        self.origin.copy_(ordered[:, SAMPLE // 2])
         return self.fill(keys, count)
 
     def fill(self, keys: Tensor, count: Tensor, *, at: Tensor | None = None) -> Halves:

@@ -79,19 +79,34 @@ class Recall:
 
 
 @triton.jit
+def _asked(  # type: ignore[no-untyped-def]
+    names, rows, queries, p, count, capacity,
+    W: tl.constexpr, OBS: tl.constexpr, ACT: tl.constexpr, PADDED: tl.constexpr, N: tl.constexpr,
+):  # fmt: skip
+    """All rows of member p: which are asked, where their answers are kept, and their actions.
+
+    Also where actions are kept, ``(N, PADDED)``, and which of these numbers there are.
+    """
+    n = tl.arange(0, N)
+    a = tl.arange(0, PADDED)[None, :]
+    inside = n < tl.load(rows + p)
+    place = p * capacity + tl.load(names + p * count + n, mask=inside, other=0)
+    mask = inside[:, None] & (a < ACT)
+    now = tl.load(queries + (p * count + n[:, None]) * W + OBS + a, mask=mask, other=0.0)
+    return inside, place, now, place[:, None] * ACT + a, mask
+
+
+@triton.jit
 def _look(  # type: ignore[no-untyped-def]
     actions, answers, times, names, rows, queries, total, slots, since, order, count, capacity,
     W: tl.constexpr, OBS: tl.constexpr, ACT: tl.constexpr, PADDED: tl.constexpr, N: tl.constexpr,
 ):  # fmt: skip
-    """All rows of one member."""
     p = tl.program_id(0).to(tl.int64)
     n = tl.arange(0, N)
-    a = tl.arange(0, PADDED)
-    inside = n < tl.load(rows + p)
-    place = p * capacity + tl.load(names + p * count + n, mask=inside, other=0)
-    mask = inside[:, None] & (a[None, :] < ACT)
-    now = tl.load(queries + (p * count + n[:, None]) * W + OBS + a[None, :], mask=mask, other=0.0)
-    then = tl.load(actions + place[:, None] * ACT + a[None, :], mask=mask, other=0.0)
+    inside, place, now, kept, mask = _asked(
+        names, rows, queries, p, count, capacity, W, OBS, ACT, PADDED, N
+    )
+    then = tl.load(actions + kept, mask=mask, other=0.0)
     other = tl.max((now != then).to(tl.int32), axis=1)
     held = inside & (other == 0) & (tl.load(total) <= capacity)
     when = tl.load(times + place, mask=held, other=0)
@@ -110,12 +125,10 @@ def _keep(  # type: ignore[no-untyped-def]
 ):  # fmt: skip
     p = tl.program_id(0).to(tl.int64)
     n = tl.arange(0, N)
-    a = tl.arange(0, PADDED)
-    inside = n < tl.load(rows + p)
-    place = p * capacity + tl.load(names + p * count + n, mask=inside, other=0)
-    mask = inside[:, None] & (a[None, :] < ACT)
-    now = tl.load(queries + (p * count + n[:, None]) * W + OBS + a[None, :], mask=mask, other=0.0)
-    tl.store(actions + place[:, None] * ACT + a[None, :], now, mask=mask)
+    inside, place, now, kept, mask = _asked(
+        names, rows, queries, p, count, capacity, W, OBS, ACT, PADDED, N
+    )
+    tl.store(actions + kept, now, mask=mask)
     near = tl.load(slots + p * count + n, mask=inside, other=0)
     tl.store(answers + place, near.to(tl.int32), mask=inside)
     when = tl.zeros([N], tl.int32) + tl.load(total).to(tl.int32)

@@ -140,7 +140,7 @@ class PopulationNeighbors:
             self.recall.forget()
 
     def _recenter(self) -> None:
-        """Round from where keys are now."""
+        """Round from where most keys are now."""
         if self.halves is not None:
             self.halves.center(self.keys, self.count)
 

@@ -63,7 +63,7 @@ def graph_bytes(members: Sequence[MemberSettings], obs_dim: int, act_dim: int, s
     kept = sum(4 * nodes(c) * (4 + 2 * c.residual_neighbors) for c in graphs)
     kept += sum(4 * nodes(c) * (1 + c.mix_neighbors) for c in mixing)
     both = [config for config in on if config.uses_graph or config.uses_mix]
-    kept += sum(4 * nodes(c) * key(c) for c in both)
+    kept += sum(nodes(c) * (6 * key(c) + 4) for c in both)  # also as halves, with norms
     kept += 16 * 3 * BLOCK * members[0].batch_size * len(members) if mixing else 0
     layers = 4 * 2 * units * min(ROWS, sum(map(nodes, graphs)))
     most = max(max(map(edges, both)), min(EDGES, sum(map(edges, both))))

@@ -178,3 +178,15 @@ def test_only_the_rows_asked_are_searched(asked):
         assert torch.equal(distances[p, :asked], everything[0][p, :asked])
         assert torch.equal(slots[p, :asked], everything[1][p, :asked])
         assert (slots[p, asked:] == 0).all() and (distances[p, asked:] == 0).all()
+
+
+@pytest.mark.parametrize("k", [1, 3])
+@pytest.mark.parametrize("kind", ["clustered", "duplicates", "far"])
+def test_searches_of_graphs_find_by_kernels_what_torch_finds(kind, k):
+    from nearl.population.residual_search import _by_kernels, _by_torch
+
+    keys, wanted = data(kind, 2, 9, 300, 9)
+    count = torch.tensor([270], device=DEVICE)
+    found, right = (make(keys, count, k)[0](wanted) for make in (_by_kernels, _by_torch))
+    assert torch.equal(found[1], right[1])
+    torch.testing.assert_close(found[0], right[0], rtol=1e-6, atol=0)

@@ -1,6 +1,8 @@
 """Where tests of Triton's kernels run: on a GPU or, slowly, in Triton's interpreter.
 
 TRITON_INTERPRET=1 python -m pytest tests/test_gpu_walk.py
+
+The interpreter of Triton 3.6 fails with NumPy 2.4; with 2.3 it works.
 """
 
 import os

@@ -80,20 +80,15 @@ def test_floors_are_lower_bounds_and_tight(kind, centered):
     count, rows = torch.tensor([stored], device=DEVICE), torch.full((members,), queries).to(DEVICE)
     halves = Halves.of(keys, count) if centered else uncentered(keys, count)
     floors = tile_floors(wanted, halves, count, rows).double()
-    # What a query has on top, by the same bound as a point's norm.
-    q = (wanted - halves.origin[:, None]).double()
-    lost = q - q.clamp(-32752, 32752).half().double()
-    lift = (q**2).sum(-1) * (1 - 1.01 * 2.0**-12 - 2.0**-21 - 24 * 2.0**-20)
-    lift -= 2.0**12 * (lost**2).sum(-1)
     tiles = -(-stored // TILE)
     far = torch.full((members, queries, tiles * TILE), torch.inf, dtype=torch.float64).to(DEVICE)
     apart = wanted.double()[:, :, None] - keys[:, None, :stored].double()
     far[..., :stored] = apart.square().sum(-1)
     nearest = far.unflatten(2, (tiles, TILE)).amin(3)
-    gap = nearest - (floors[..., :tiles] + lift[..., None])
-    x = (keys[:, :stored] - halves.origin[:, None]).double()
+    gap = nearest - floors[..., :tiles]
+    x, q = ((part - halves.origins[:, :1]).double() for part in (keys[:, :stored], wanted))
     norms = (q**2).sum(-1).amax() + (x**2).sum(-1).amax()
-    assert (gap >= -1e-12 * norms).all()
+    assert (gap >= 0).all()
     if kind not in ("tiny", "huge"):  # what a half can tell apart
         assert (gap <= norms * 2.0**-9).all()
     assert (halves.norms[:, :stored] <= (x**2).sum(-1)).all()
@@ -106,12 +101,48 @@ def test_an_origin_where_the_keys_are_makes_floors_sharp():
     count, rows = torch.tensor([1024], device=DEVICE), torch.full((2,), 40).to(DEVICE)
     gaps = []
     for halves in (uncentered(keys, count), Halves.of(keys, count)):
-        q = (wanted - halves.origin[:, None]).double()
         square = (wanted.double()[:, :, None] - keys[:, None].double()).square().sum(-1)
         nearest = square.unflatten(2, (8, 128)).amin(3)
-        floors = tile_floors(wanted, halves, count, rows).double() + (q**2).sum(-1)[..., None]
+        floors = tile_floors(wanted, halves, count, rows).double()
         gaps.append(float((nearest - floors).mean()))
     assert 0 < 1000 * gaps[1] < gaps[0]
+
+
+@pytest.mark.parametrize("programs", [1, 2048])  # one for all spans, or one for every tile
+def test_every_span_has_its_origin(programs, monkeypatch):
+    from nearl.neighbors import triton_floors
+    from nearl.neighbors.triton_floors import SPAN, TILE, Halves, tile_floors
+    from nearl.neighbors.triton_search import search_triton
+
+    monkeypatch.setattr(triton_floors, "PROGRAMS", programs)
+    keys, wanted = data("clustered", 2, 16, 3 * SPAN, 9)
+    keys[:, SPAN : 2 * SPAN] += 5.0  # the same keys elsewhere
+    wanted[:, ::2] += 5.0
+    stored = 2 * SPAN + 2 * TILE + 3
+    count, rows = torch.tensor([stored], device=DEVICE), torch.full((2,), 16).to(DEVICE)
+    halves = Halves.of(keys, count)
+    last = keys[:, 2 * SPAN : stored].amin(1), keys[:, 2 * SPAN : stored].amax(1)
+    for span, (low, high) in enumerate(
+        [*((k.amin(1), k.amax(1)) for k in keys.split(SPAN, 1)[:2]), last]
+    ):
+        assert ((low <= halves.origins[:, span]) & (halves.origins[:, span] <= high)).all()
+    square = (wanted.double()[:, :, None] - keys[:, None, :stored].double()).square().sum(-1)
+    tiles = stored // TILE
+    nearest = square[..., : tiles * TILE].unflatten(2, (tiles, TILE)).amin(3)
+    gap = nearest - tile_floors(wanted, halves, count, rows).double()[..., :tiles]
+    assert (gap >= 0).all()
+    assert (gap <= 2e-3 * nearest + 1e-6).all()  # from one origin for all it is up to 0.1
+    assert torch.equal(search_triton(wanted, keys, count)[1], search_torch(wanted, keys, count)[1])
+
+
+def test_spans_without_a_key_have_the_origin_of_the_last():
+    from nearl.neighbors.triton_floors import SPAN, Halves
+
+    keys, _ = data("far", 2, 1, 3 * SPAN, 9)
+    origins = Halves.of(keys, torch.tensor([SPAN + 7], device=DEVICE)).origins
+    assert torch.equal(origins[:, 2], origins[:, 1])
+    low, high = keys[:, SPAN : SPAN + 7].amin(1), keys[:, SPAN : SPAN + 7].amax(1)
+    assert ((low <= origins[:, 1]) & (origins[:, 1] <= high)).all()
 
 
 def test_the_origin_is_where_most_of_the_stored_keys_are():
@@ -124,18 +155,18 @@ def test_the_origin_is_where_most_of_the_stored_keys_are():
     right = search_triton(wanted, keys, count)[1]
     for garbage in (torch.nan, torch.inf, -1e30):  # of what is not stored
         keys[:, 200:] = garbage
-        assert ((Halves.of(keys, count).origin - 1e3)[:, :9].abs() < 3).all()
+        assert ((Halves.of(keys, count).origins - 1e3)[..., :9].abs() < 3).all()
         assert torch.equal(search_triton(wanted, keys, count)[1], right)
 
 
 def test_a_key_that_changed_is_rounded_as_all_are():
-    from nearl.neighbors.triton_floors import POINTS, Halves
+    from nearl.neighbors.triton_floors import POINTS, SPAN, Halves
 
-    keys, _ = data("random", 2, 1, 3 * POINTS, 9)
-    count = torch.tensor([2 * POINTS + 5], device=DEVICE)
-    halves, slots = Halves.of(keys, count), (POINTS + 7, 2 * POINTS + 3)
+    keys, _ = data("random", 2, 1, SPAN + 3 * POINTS, 9)
+    count = torch.tensor([SPAN + 2 * POINTS + 5], device=DEVICE)
+    halves, slots = Halves.of(keys, count), (POINTS + 7, SPAN + 2 * POINTS + 3)
     keys[:, slots] += 1.0
-    right = Halves(halves.origin, *map(torch.zeros_like, halves[1:])).fill(keys, count)
+    right = Halves(halves.origins, *map(torch.zeros_like, halves[1:])).fill(keys, count)
     for slot in slots:
         assert not torch.equal(halves.norms[:, slot], right.norms[:, slot])
         halves.fill(keys, count, at=torch.tensor([slot], device=DEVICE))

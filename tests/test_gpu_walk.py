@@ -69,7 +69,7 @@ def plain(walks):
 def assert_same(walks, batch, who):
     neighbors, stored = walks.neighbors, int(walks.neighbors.count)
     kept = neighbors.halves
-    anew = Halves.room(neighbors.keys)._replace(origin=kept.origin)
+    anew = Halves.room(neighbors.keys)._replace(origins=kept.origins)
     for got, wanted in zip(kept[1:], anew.fill(neighbors.keys, neighbors.count)[1:], strict=True):
         assert torch.equal(got[:, :stored], wanted[:, :stored])
     found, right = walks.of(batch, who), plain(walks).of(batch, who)

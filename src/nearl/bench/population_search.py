@@ -6,6 +6,7 @@ python -m nearl.bench.population_search
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
+from functools import partial
 from importlib.util import find_spec
 from time import perf_counter
 from typing import Any
@@ -34,7 +35,7 @@ def run(
     The kernels have keys that are kept rounded, as in training, or round them ``anew``.
 
     By default 512 queries of each of 20 and of 80 members, on a CPU 64 of each of 8. Agents move,
-    or stand at the bounds of their actions.
+    or stand at the bounds of their actions, in one pose or in several one after the other.
     """
     device = device or ("cuda" if torch.cuda.is_available() else "cpu")
     members = members or ((8,) if device == "cpu" else (20, 80))
@@ -99,11 +100,12 @@ def walks(
 
 
 def standing(
-    members: int, n: int, queries: int, device: torch.device, *, seed: int = 0
+    members: int, n: int, queries: int, device: torch.device, *, poses: int = 1, seed: int = 0
 ) -> tuple[Tensor, Tensor]:
     """Keys (P, n, W) of agents that stand still, in sizes of Ant's, and queries that they ask.
 
-    An eighth of the keys are of random steps; then all actions are at their bounds but for noise.
+    An eighth of the keys are of random steps; then all actions are at their bounds but for noise,
+    at other bounds and in another pose each time. Queries have the last actions.
     """
     generator = torch.Generator().manual_seed(seed)
     states, acts, moved = 27, 8, n // 8
@@ -113,10 +115,14 @@ def standing(
 
     keys = torch.zeros(members, n, 40)
     seen, done = keys[..., :states], keys[..., states : states + acts]
-    seen += 0.7 * normal(members, 1, states) + 0.02 * normal(members, n, states)
+    bounds = torch.zeros(members, 1, acts)
+    for part in range(poses):
+        now = slice(n * part // poses, n * (part + 1) // poses)
+        count = now.stop - now.start
+        seen[:, now] = 0.7 * normal(members, 1, states) + 0.02 * normal(members, count, states)
+        bounds = normal(members, 1, acts).sign()
+        done[:, now] = (bounds + 0.1 * normal(members, count, acts)).clamp(-1, 1)
     seen[:, :moved] += normal(members, moved, states)
-    bounds = normal(members, 1, acts).sign()
-    done += (bounds + 0.1 * normal(members, n, acts)).clamp(-1, 1)
     done[:, :moved] = 2 * torch.rand(members, moved, acts, generator=generator) - 1
     wanted = keys[:, torch.randint(n, (queries,), generator=generator)]
     wanted[..., :states] += 0.001 * normal(members, queries, states)
@@ -124,7 +130,11 @@ def standing(
     return keys.to(device), wanted.to(device)
 
 
-KINDS: dict[str, Keys] = {"moving": walks, "standing": standing}
+KINDS: dict[str, Keys] = {
+    "moving": walks,
+    "standing": standing,
+    "poses": partial(standing, poses=4),
+}
 
 
 def expanded(queries: Tensor, keys: Tensor, chunk: int = 2048) -> tuple[Tensor, Tensor]:

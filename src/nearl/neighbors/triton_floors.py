@@ -5,7 +5,8 @@
 for any origin o. The product is one of numbers in half precision, so a floor is less than the
 lowest of these in a tile by a bound of the error: no point of the tile is nearer than its floor
 says. Searches measure tiles by direct differences, from the lowest floor up, and leave out those
-that cannot hold an answer. The nearer the origin is to where the points are, the less is lost.
+that cannot hold an answer. The nearer the origin is to where the points are, the less is lost; so
+every span of some thousand points, which an agent met one after the other, has its own.
 
 **The bound.** Both are rounded to halves, which keep 10 bits: q - o = r + e and x - o = c + d. So
 (q - o)(x - o) = rc + rd + e(x - o), and for any s
@@ -31,11 +32,12 @@ from torch import Tensor
 TILE = 128  # points
 BLOCK = 128  # queries of a program, at most
 WARPS = 4  # of a program
-POINTS = 1024  # of a program that rounds them
+POINTS = 256  # of a program that rounds them
 PROGRAMS = 2048  # at least
 SHARE = tl.constexpr(2.0**-12)  # s
 MOST = tl.constexpr(32752.0)  # twice that is the largest half
-SAMPLE = 2048  # keys whose median is the origin
+SPAN = 4096  # points that have an origin in common
+SAMPLE = 32  # points of a span whose median it is
 
 
 class Known(NamedTuple):
@@ -47,9 +49,9 @@ class Known(NamedTuple):
 
 
 class Halves(NamedTuple):
-    """What floors are made of: stored points in half precision, from an origin."""
+    """What floors are made of: stored points in half precision, from their span's origin."""
 
-    origin: Tensor  # (P, W)
+    origins: Tensor  # (P, spans, W)
     points: Tensor  # (P, capacity, W)
     norms: Tensor  # (P, capacity): |x - o|^2 less its share of the bound
 
@@ -58,24 +60,28 @@ class Halves(NamedTuple):
         """Of as many points as ``keys (P, capacity, W)``, none of which are in it yet."""
         members, capacity, width = keys.shape
         return cls(
-            torch.zeros((members, width), device=keys.device),
+            torch.zeros((members, triton.cdiv(capacity, SPAN), width), device=keys.device),
             torch.zeros(keys.shape, dtype=torch.float16, device=keys.device),
             torch.zeros((members, capacity), device=keys.device),
         )
 
     @classmethod
     def of(cls, keys: Tensor, count: Tensor) -> Halves:
-        """Of the first ``count (1,)`` keys, from their median."""
+        """Of the first ``count (1,)`` keys, from their spans' medians."""
         return cls.room(keys).center(keys, count)
 
     def center(self, keys: Tensor, count: Tensor) -> Halves:
-        """Round the first ``count (1,)`` keys from the median of some of them.
+        """Round the first ``count (1,)`` keys from the medians of some of every span.
 
-        It is where most are; a mean is not, where a few are far. Nothing waits for the device.
+        They are where most are; a mean is not, where a few are far. Spans without a key have the
+        last one's. Nothing waits for the device.
         """
-        some = torch.arange(SAMPLE, device=keys.device) * count // SAMPLE
-        ordered = keys.index_select(1, some).sort(1).values  # every dimension by itself
-        self.origin.copy_(ordered[:, SAMPLE // 2])
+        first = torch.arange(self.origins.shape[1], device=keys.device)[:, None] * SPAN
+        first = torch.minimum(first, (count - 1).clamp(min=0) // SPAN * SPAN)
+        some = torch.arange(SAMPLE, device=keys.device) * (count - first).clamp(max=SPAN) // SAMPLE
+        sampled = keys.index_select(1, (first + some).flatten()).unflatten(1, some.shape)
+        ordered = sampled.sort(2).values  # (P, spans, SAMPLE, W), every dimension by itself
+        self.origins.copy_(ordered[:, :, SAMPLE // 2])
         return self.fill(keys, count)
 
     def fill(self, keys: Tensor, count: Tensor, *, at: Tensor | None = None) -> Halves:
@@ -84,8 +90,8 @@ class Halves(NamedTuple):
         points = POINTS if at is None else 16
         _halve[(triton.cdiv(capacity, points) if at is None else 1, members)](
             keys, count, *self, count if at is None else at, capacity, W=width,
-            PADDED=padded_width(width), POINTS=points, ALL=at is None, KEPT=kept(width),
-            num_warps=8 if at is None else 1,
+            PADDED=padded_width(width), POINTS=points, SPAN=SPAN, ALL=at is None,
+            KEPT=kept(width), num_warps=8 if at is None else 1,
         )  # fmt: skip
         return self
 
@@ -103,7 +109,7 @@ def padded_width(width: int) -> int:
 def tile_floors(
     queries: Tensor, halves: Halves, count: Tensor, rows: Tensor, *, known: Known | None = None
 ) -> Tensor:
-    """Floors (P, Q, tiles) of every query and tile, less ``lift`` of the query.
+    """Floors (P, Q, tiles): no point of the tile is at a lower squared distance from the query.
 
     Arguments are those of ``search_triton``; floors are of tiles that hold stored points alone,
     and points that are not ``known``.
@@ -126,30 +132,25 @@ def tile_floors(
     _floors[(blocks, splits, members)](
         queries, *halves, count, rows, *(known or (rows, rows, rows))[1:], floors,
         wanted, capacity, tiles, splits, W=width, PADDED=padded_width(width), BLOCK=block,
-        TILE=TILE, KNOWN=known is not None, num_warps=WARPS,
+        TILE=TILE, SPAN=SPAN, KEPT=kept(width), KNOWN=known is not None, num_warps=WARPS,
     )  # fmt: skip
     return floors
 
 
 @triton.jit
-def lift(q, origin, d, W: tl.constexpr, KEPT: tl.constexpr):  # type: ignore[no-untyped-def]
-    """|q - o|^2 less its share of the bound (float64): a floor and this are at most |q - x|^2."""
-    q = q - tl.load(origin + d, mask=d < W, other=0.0)
-    wide = q.to(tl.float64)
-    lost = wide - _half(q).to(tl.float64)
-    return tl.sum(wide * wide, axis=0) * KEPT - tl.sum(lost * lost, axis=0) * (1.0 / SHARE) - 1e-30
-
-
-@triton.jit
-def _half(x):  # type: ignore[no-untyped-def]
-    return tl.minimum(tl.maximum(x, -MOST), MOST).to(tl.float16)
+def _rounded(x, KEPT: tl.constexpr):  # type: ignore[no-untyped-def]
+    """Rows x (n, PADDED), less their origin, as halves; their squared norms less the bound."""
+    half = tl.minimum(tl.maximum(x, -MOST), MOST).to(tl.float16)
+    lost = x - half.to(tl.float32)
+    norm = tl.sum(x * x, axis=1) * KEPT - tl.sum(lost * lost, axis=1) * (1.0 / SHARE)
+    return half, norm - 1e-30
 
 
 @triton.jit
 def _halve(  # type: ignore[no-untyped-def]
-    keys, count, origin, points, norms, at, capacity,
-    W: tl.constexpr, PADDED: tl.constexpr, POINTS: tl.constexpr, ALL: tl.constexpr,
-    KEPT: tl.constexpr,
+    keys, count, origins, points, norms, at, capacity,
+    W: tl.constexpr, PADDED: tl.constexpr, POINTS: tl.constexpr, SPAN: tl.constexpr,
+    ALL: tl.constexpr, KEPT: tl.constexpr,
 ):  # fmt: skip
     p = tl.program_id(1).to(tl.int64)
     if ALL:
@@ -164,22 +165,24 @@ def _halve(  # type: ignore[no-untyped-def]
     place = (p * capacity + n[:, None]) * W + d[None, :]
     inside = (n[:, None] < stored) & (d[None, :] < W)
     x = tl.load(keys + place, mask=inside, other=0.0)  # (POINTS, PADDED)
-    x = tl.where(inside, x - tl.load(origin + p * W + d, mask=d < W, other=0.0)[None, :], 0.0)
-    half = _half(x)
-    lost = x - half.to(tl.float32)
-    norm = tl.sum(x * x, axis=1) * KEPT - tl.sum(lost * lost, axis=1) * (1.0 / SHARE)
+    span = p * tl.cdiv(capacity, SPAN) + start // SPAN
+    x = tl.where(inside, x - tl.load(origins + span * W + d, mask=d < W, other=0.0)[None, :], 0.0)
+    half, norm = _rounded(x, KEPT)
     tl.store(points + place, half, mask=inside)
     tl.store(norms + p * capacity + n, norm, mask=n < stored)
 
 
 @triton.jit
 def _floors(  # type: ignore[no-untyped-def]
-    queries, origin, points, norms, count, rows, since, order, floors,
+    queries, origins, points, norms, count, rows, since, order, floors,
     wanted, capacity, tiles, splits,
     W: tl.constexpr, PADDED: tl.constexpr, BLOCK: tl.constexpr, TILE: tl.constexpr,
-    KNOWN: tl.constexpr,
+    SPAN: tl.constexpr, KEPT: tl.constexpr, KNOWN: tl.constexpr,
 ):  # fmt: skip
-    """floors[p, q, t]: the lowest norm - 2(q - o)(x - o) of tile t, for a share of the tiles."""
+    """floors[p, q, t]: the lowest |q - o|^2 + |x - o|^2 - 2(q - o)(x - o) of tile t, less a bound.
+
+    For a share of the tiles.
+    """
     start = tl.program_id(0) * BLOCK
     split = tl.program_id(1)
     p = tl.program_id(2).to(tl.int64)
@@ -196,29 +199,37 @@ def _floors(  # type: ignore[no-untyped-def]
         seen = tl.load(since + p * wanted + m, mask=inside, other=2147483647)
         begin = tl.minimum(tl.min(seen, axis=0) // TILE, used)
     d = tl.arange(0, PADDED)
-    q = tl.load(
-        queries + p * wanted * W + m[:, None] * W + d[None, :],
-        mask=inside[:, None] & (d[None, :] < W),
-        other=0.0,
-    )  # (BLOCK, PADDED)
-    q = _half(q - tl.load(origin + p * W + d, mask=d < W, other=0.0)[None, :]) * -2.0
-    q = q.to(tl.float16)
-    base = points + p * capacity * W
+    queries += p * wanted * W
+    origins += p * tl.cdiv(capacity, SPAN) * W
+    points += p * capacity * W
     norms += p * capacity
     out = floors + p * tiles * wanted
     share = (used - begin + splits - 1) // splits
     begin += split * share
-    n = begin * TILE + tl.arange(0, TILE)
-    norm = tl.load(norms + n, mask=n < stored, other=float("inf"))
-    for t in range(begin, tl.minimum(begin + share, used)):
-        x = tl.load(
-            base + n[:, None] * W + d[None, :],
-            mask=(n[:, None] < stored) & (d[None, :] < W),
+    end = tl.minimum(begin + share, used)
+    if begin >= end:
+        return
+    for span in range(begin * TILE // SPAN, tl.cdiv(end * TILE, SPAN)):
+        q = tl.load(
+            queries + m[:, None] * W + d[None, :],
+            mask=inside[:, None] & (d[None, :] < W),
             other=0.0,
-        )  # (TILE, PADDED)
-        n += TILE
-        # Those of the next tile are on their way while this one is multiplied.
-        following = tl.load(norms + n, mask=n < stored, other=float("inf"))
-        value = norm[None, :] + tl.dot(q, tl.trans(x))
-        tl.store(out + m * tiles + t, tl.min(value, axis=1), mask=inside)
-        norm = following
+        )  # (BLOCK, PADDED)
+        o = tl.load(origins + span * W + d, mask=d < W, other=0.0)
+        q, above = _rounded(q - o[None, :], KEPT)
+        q = (q * -2.0).to(tl.float16)
+        first = tl.maximum(begin, span * (SPAN // TILE))
+        n = first * TILE + tl.arange(0, TILE)
+        norm = tl.load(norms + n, mask=n < stored, other=float("inf"))
+        for t in range(first, tl.minimum(end, (span + 1) * (SPAN // TILE))):
+            x = tl.load(
+                points + n[:, None] * W + d[None, :],
+                mask=(n[:, None] < stored) & (d[None, :] < W),
+                other=0.0,
+            )  # (TILE, PADDED)
+            n += TILE
+            # Those of the next tile are on their way while this one is multiplied.
+            following = tl.load(norms + n, mask=n < stored, other=float("inf"))
+            value = norm[None, :] + tl.dot(q, tl.trans(x))
+            tl.store(out + m * tiles + t, tl.min(value, axis=1) + above, mask=inside)
+            norm = following

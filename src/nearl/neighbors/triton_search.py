@@ -19,15 +19,7 @@ import triton
 import triton.language as tl
 from torch import Tensor
 
-from nearl.neighbors.triton_floors import (
-    TILE,
-    Halves,
-    Known,
-    kept,
-    lift,
-    padded_width,
-    tile_floors,
-)
+from nearl.neighbors.triton_floors import TILE, Halves, Known, padded_width, tile_floors
 
 WINNERS = 2  # warps of a program
 CHUNK = 256  # floors that are looked at together
@@ -64,9 +56,9 @@ def search_triton(
         out = distances, torch.zeros((members, wanted), dtype=torch.int64, device=queries.device)
     # Programs without a query take time too, where few of the rows are asked.
     _winners[(min(wanted, triton.cdiv(SEVERAL, members)), members)](
-        queries, keys, halves.origin, count, rows, *(known or (rows, rows))[:2], floors, *out,
+        queries, keys, count, rows, *(known or (rows, rows))[:2], floors, *out,
         wanted, keys.shape[1], floors.shape[2], W=width, PADDED=padded_width(width), TILE=TILE,
-        CHUNK=CHUNK, SLACK=1.0 + (width + 8) * 2.0**-22, KEPT=kept(width), KNOWN=known is not None,
+        CHUNK=CHUNK, SLACK=1.0 + (width + 8) * 2.0**-22, KNOWN=known is not None,
         num_warps=WINNERS, enable_fp_fusion=False,
     )  # fmt: skip
     return out
@@ -74,10 +66,10 @@ def search_triton(
 
 @triton.jit
 def _winners(  # type: ignore[no-untyped-def]
-    queries, keys, origin, count, rows, before, since, floors, distances, slots,
+    queries, keys, count, rows, before, since, floors, distances, slots,
     wanted, capacity, tiles,
     W: tl.constexpr, PADDED: tl.constexpr, TILE: tl.constexpr, CHUNK: tl.constexpr,
-    SLACK: tl.constexpr, KEPT: tl.constexpr, KNOWN: tl.constexpr,
+    SLACK: tl.constexpr, KNOWN: tl.constexpr,
 ):  # fmt: skip
     """The canonical winners of a share of one member's queries."""
     p = tl.program_id(1).to(tl.int64)
@@ -89,8 +81,8 @@ def _winners(  # type: ignore[no-untyped-def]
         seen = tl.load(since + place) if KNOWN else 0
         found = tl.load(before + place) if KNOWN else 0
         best, slot = _winner(
-            queries + place * W, base, origin + p * W, floors + place * tiles, stored,
-            found, seen, W, PADDED, TILE, CHUNK, SLACK, KEPT,
+            queries + place * W, base, floors + place * tiles, stored, found, seen,
+            W, PADDED, TILE, CHUNK, SLACK,
         )  # fmt: skip
         tl.store(distances + place, tl.sqrt(best).to(tl.float32))
         tl.store(slots + place, slot.to(tl.int64))
@@ -98,9 +90,9 @@ def _winners(  # type: ignore[no-untyped-def]
 
 @triton.jit
 def _winner(  # type: ignore[no-untyped-def]
-    query, base, origin, mine, stored, before, seen,
+    query, base, mine, stored, before, seen,
     W: tl.constexpr, PADDED: tl.constexpr, TILE: tl.constexpr, CHUNK: tl.constexpr,
-    SLACK: tl.constexpr, KEPT: tl.constexpr,
+    SLACK: tl.constexpr,
 ):  # fmt: skip
     """The canonical winner of one query among tiles that may hold it by ``mine``, its floors.
 
@@ -109,7 +101,6 @@ def _winner(  # type: ignore[no-untyped-def]
     used = (stored + TILE - 1) // TILE
     d = tl.arange(0, PADDED)
     q = tl.load(query + d, mask=d < W, other=0.0)  # (PADDED,)
-    above = lift(q, origin, d, W, KEPT)
 
     # The tile to begin with: that of what was found before, or the one with the lowest floor.
     begin = seen // TILE
@@ -129,14 +120,14 @@ def _winner(  # type: ignore[no-untyped-def]
     for c in range(begin // CHUNK * CHUNK, used, CHUNK):
         t = c + tl.arange(0, CHUNK)
         floor = tl.load(mine + t, mask=(t >= begin) & (t < used), other=float("inf"))
-        bound = floor.to(tl.float64) + above
-        following = tl.min(tl.where((bound <= best) & (t != first), t, used), axis=0)
+        floor = floor.to(tl.float64)
+        following = tl.min(tl.where((floor <= best) & (t != first), t, used), axis=0)
         while following < used:
             square, at = _measured(query, q, base, following, stored, W, PADDED, TILE, SLACK)
             nearer = (square < best) | ((square == best) & (at < slot))
             best = tl.where(nearer, square, best)
             slot = tl.where(nearer, at, slot)
-            more = (bound <= best) & (t > following) & (t != first)
+            more = (floor <= best) & (t > following) & (t != first)
             following = tl.min(tl.where(more, t, used), axis=0)
     return best, slot
 

@@ -14,7 +14,7 @@ import triton
 import triton.language as tl
 from torch import Tensor
 
-from nearl.neighbors.triton_floors import TILE, Halves, kept, lift, padded_width, tile_floors
+from nearl.neighbors.triton_floors import TILE, Halves, padded_width, tile_floors
 from nearl.neighbors.triton_search import CHUNK, canonical_squares, rough_squares
 
 NONE = tl.constexpr(2147483647)  # no slot
@@ -34,10 +34,9 @@ def several_triton(
     distances = torch.empty((members, wanted, k), device=queries.device)
     slots = torch.empty((members, wanted, k), dtype=torch.int64, device=queries.device)
     _several[(wanted, members)](
-        queries, keys, halves.origin, count, floors, distances, slots, wanted, keys.shape[1],
+        queries, keys, count, floors, distances, slots, wanted, keys.shape[1],
         floors.shape[2], K=k, ROOM=max(2, triton.next_power_of_2(k)), W=width,
         PADDED=padded_width(width), TILE=TILE, CHUNK=CHUNK, SLACK=1.0 + (width + 8) * 2.0**-22,
-        KEPT=kept(width),
         num_warps=4, enable_fp_fusion=False,
     )  # fmt: skip
     return distances, slots
@@ -45,9 +44,9 @@ def several_triton(
 
 @triton.jit
 def _several(  # type: ignore[no-untyped-def]
-    queries, keys, origin, count, floors, distances, slots, wanted, capacity, tiles,
+    queries, keys, count, floors, distances, slots, wanted, capacity, tiles,
     K: tl.constexpr, ROOM: tl.constexpr, W: tl.constexpr, PADDED: tl.constexpr,
-    TILE: tl.constexpr, CHUNK: tl.constexpr, SLACK: tl.constexpr, KEPT: tl.constexpr,
+    TILE: tl.constexpr, CHUNK: tl.constexpr, SLACK: tl.constexpr,
 ):  # fmt: skip
     """The canonical winners of one query, and the list of them in ROOM places."""
     p = tl.program_id(1).to(tl.int64)
@@ -59,14 +58,13 @@ def _several(  # type: ignore[no-untyped-def]
     mine = floors + place * tiles
     d = tl.arange(0, PADDED)
     q = tl.load(query + d, mask=d < W, other=0.0)  # (PADDED,)
-    above = lift(q, origin + p * W, d, W, KEPT)
 
     places = tl.arange(0, ROOM)  # those from K on never hold anything
     best = tl.where(places < K, float("inf"), float("-inf")).to(tl.float64)
     names = tl.where(places < K, NONE, -1)
     worst = tl.max(best, axis=0)
     floor, tile = _following(mine, float("-inf"), -1, used, CHUNK)
-    while (tile < used) & (floor.to(tl.float64) + above <= worst):
+    while (tile < used) & (floor.to(tl.float64) <= worst):
         n = tile * TILE + tl.arange(0, TILE)
         rough = rough_squares(q, base, n, stored, W, PADDED)
         near = (n < stored) & (rough.to(tl.float64) <= worst * SLACK + 1e-30)

@@ -79,8 +79,9 @@ class Halves(NamedTuple):
         first = torch.arange(self.origins.shape[1], device=keys.device)[:, None] * SPAN
         first = torch.minimum(first, (count - 1).clamp(min=0) // SPAN * SPAN)
         some = torch.arange(SAMPLE, device=keys.device) * (count - first).clamp(max=SPAN) // SAMPLE
-        sampled = keys.index_select(1, (first + some).flatten()).unflatten(1, some.shape)
-        ordered = sampled.sort(2).values  # (P, spans, SAMPLE, W), every dimension by itself
+        sampled = keys.index_select(1, (first + some).flatten())
+        sampled = sampled.view(len(keys), *some.shape, -1)  # (P, spans, SAMPLE, W)
+        ordered = sampled.sort(2).values  # every dimension by itself
         self.origins.copy_(ordered[:, :, SAMPLE // 2])
         return self.fill(keys, count)
 

@@ -236,8 +236,9 @@ def test_a_refused_setting_leaves_the_folder_free(tmp_path):
         run.train(settings(given={"horizn": 3}))
     with pytest.raises(ValueError, match="n_envs 1"):
         run.train(settings(preset="authors", n_envs=2))
-    with pytest.raises(ValueError, match="tpu"):
-        run.train(settings(device="tpu"))
+    for device in ("tpu", "cpu:x", "cuda:99", ""):
+        with pytest.raises(ValueError, match=f"device .*'{device}'"):
+            run.train(settings(device=device))
     assert not run.folder.exists()
     assert run.train(settings(steps=80)).num_timesteps == 80
 

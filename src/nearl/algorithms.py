@@ -45,9 +45,11 @@ def check_algorithm(algo: str) -> str:
 
 def check_device(device: str) -> str:
     """``device`` itself, if it can be used here."""
-    if device.split(":")[0] not in ("auto", "cpu", "cuda"):
+    kind, _, number = device.partition(":")
+    numbered = number.isdecimal() and kind != "auto"
+    if kind not in ("auto", "cpu", "cuda") or not (numbered or device == kind):
         raise ValueError(f"device must be auto, cpu or cuda; got {device!r}")
-    if device.startswith("cuda") and not torch.cuda.is_available():
+    if kind == "cuda" and int(number or 0) >= torch.cuda.device_count():
         raise ValueError(f"device {device!r} is not available here; use auto or cpu")
     return device
 

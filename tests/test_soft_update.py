@@ -286,11 +286,24 @@ def test_weight_zero_changes_nothing_and_searches_nothing():
         ({"lipschitz": "abc"}, "lipschitz must be 'auto' or a number of at least 0, got 'abc'"),
         ({"lipschitz": -1.0}, "lipschitz must be 'auto' or a number of at least 0, got -1.0"),
         ({"horizon": 2.5}, "horizon must be a whole number of at least 1, got 2.5"),
+        ({"metric": None}, "'critic' or a Metric, got None"),
+        ({"metric": 3}, "'critic' or a Metric, got 3"),
+        ({"tau_nn": True}, r"tau_nn must be a number in \[0, 1\], got True"),
+        ({"gate_width": True}, "gate_width must be above 0 .*got True"),
+        ({"actor_std": float("inf")}, "actor_std must be a number"),
+        ({"residual_zero": "False"}, "residual_zero must be true or false, got 'False'"),
     ],
 )
 def test_settings_out_of_range_are_named(changes, message):
     with pytest.raises(ValueError, match=message):
         SoftNNConfig(**changes)
+
+
+def test_numbers_may_be_written_as_others():
+    given = {"graph_size": 1e5, "gate_until": np.int64(10), "gate": np.float32(0.5)}
+    config = SoftNNConfig(form="residual", **given)
+    assert (config.graph_size, config.gate_until, config.gate) == (100_000, 10, 0.5)
+    assert [type(getattr(config, name)) for name in given] == [int, int, float]
 
 
 def test_unknown_settings_are_named_with_those_there_are():

@@ -4,10 +4,13 @@ from __future__ import annotations
 
 import math
 from collections.abc import Collection, Mapping
+from dataclasses import fields
 from typing import TYPE_CHECKING, Any
 
+import numpy as np
 import torch
 
+from nearl.metrics import Metric
 from nearl.residual import CENTERS
 
 if TYPE_CHECKING:
@@ -26,11 +29,15 @@ OF_RESIDUALS = {
 
 def check(config: SoftNNConfig) -> None:
     """Raise for a value that no module could have, or for two that do not go together."""
+    for field in fields(config):  # NumPy's numbers become Python's, which files can hold
+        if isinstance(value := getattr(config, field.name), np.generic):
+            object.__setattr__(config, field.name, value.item())
     for name, low, high in (
         ("weight", 0.0, 1.0),
         ("decay", 0.0, 1.0),
         ("threshold", 0.0, 1.0),
         ("policy_noise", 0.0, math.inf),
+        ("actor_std", 0.0, math.inf),
         ("negative_scale", 0.0, math.inf),
         ("reward_scale", 0.0, math.inf),
         ("saturation", 0.0, math.inf),
@@ -45,13 +52,12 @@ def check(config: SoftNNConfig) -> None:
     for name in ("error_clip", "grad_clip", "actor_std", "reward_scale"):
         if getattr(config, name) is not None and not getattr(config, name) > 0:
             raise ValueError(f"{name} must be above 0, got {getattr(config, name)}")
-    number = isinstance(config.lipschitz, int | float) and 0.0 <= config.lipschitz < math.inf
+    number = _is_number(config.lipschitz) and 0.0 <= config.lipschitz < math.inf  # type: ignore[operator]
     if not (config.lipschitz == "auto" or number):
         raise ValueError(
             f"lipschitz must be 'auto' or a number of at least 0, got {config.lipschitz!r}"
         )
-    number = isinstance(config.cutoff, int | float) and config.cutoff >= 0
-    if not (config.cutoff is None or number):
+    if not (config.cutoff is None or (_is_number(config.cutoff) and config.cutoff >= 0)):
         raise ValueError(f"cutoff must be a number of at least 0 (or None), got {config.cutoff!r}")
     _check_residual(config)
     choices: dict[str, tuple[str, ...]] = {
@@ -167,9 +173,10 @@ def check_changes(config: SoftNNConfig, changes: Mapping[str, Any]) -> None:
 
 
 def _check_metric(config: SoftNNConfig) -> None:
-    if isinstance(config.metric, str) and config.metric not in METRICS:
-        known = ", ".join(map(repr, METRICS))
-        raise ValueError(f"metric must be {known} or a Metric, got {config.metric!r}")
+    known = isinstance(config.metric, Metric) or config.metric in METRICS
+    if not known:
+        names = ", ".join(map(repr, METRICS))
+        raise ValueError(f"metric must be {names} or a Metric, got {config.metric!r}")
     if config.metric == "critic" and (config.form != "residual" or config.uses_errors):
         raise ValueError(
             f"metric='critic' measures in the residual graph alone, got form={config.form!r}, "
@@ -179,7 +186,7 @@ def _check_metric(config: SoftNNConfig) -> None:
 
 
 def _check_residual(config: SoftNNConfig) -> None:
-    if not (isinstance(config.gate_width, int | float) and config.gate_width > 0):
+    if not (_is_number(config.gate_width) and config.gate_width > 0):
         raise ValueError(
             f"gate_width must be above 0 (infinite: trust at any distance), got "
             f"{config.gate_width!r}"
@@ -198,6 +205,8 @@ def _check_residual(config: SoftNNConfig) -> None:
     for name in ("gate_until", "refresh_nodes", "graph_size", "graph_sample"):
         if getattr(config, name) is not None:
             _count(config, name)
+    if config.residual_zero not in (True, False):
+        raise ValueError(f"residual_zero must be true or false, got {config.residual_zero!r}")
     if config.self_check not in (True, False, "ahead"):
         raise ValueError(f"self_check must be true, false or 'ahead', got {config.self_check!r}")
     if config.graph_size is not None and config.graph_size < config.residual_neighbors:
@@ -240,12 +249,18 @@ def _check_mix(config: SoftNNConfig) -> None:
 
 
 def _count(config: SoftNNConfig, name: str) -> None:
+    """Refuse what is no whole number of at least 1; 1e5, which is read as 100000.0, is 100000."""
     value = getattr(config, name)
-    if isinstance(value, bool) or not isinstance(value, int) or value < 1:
+    if not (_is_number(value) and float(value).is_integer() and value >= 1):
         raise ValueError(f"{name} must be a whole number of at least 1, got {value!r}")
+    object.__setattr__(config, name, int(value))
 
 
 def _within(config: SoftNNConfig, name: str, low: float, high: float) -> None:
     value = getattr(config, name)
-    if not (isinstance(value, int | float) and math.isfinite(value) and low <= value <= high):
+    if not (_is_number(value) and math.isfinite(value) and low <= value <= high):
         raise ValueError(f"{name} must be a number in [{low:g}, {high:g}], got {value!r}")
+
+
+def _is_number(value: Any) -> bool:
+    return isinstance(value, int | float) and not isinstance(value, bool)

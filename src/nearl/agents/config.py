@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Iterable
 from dataclasses import dataclass, fields, replace
 from importlib import resources
@@ -63,6 +64,7 @@ class NNACConfig:
 
     def __post_init__(self) -> None:
         self._check_numbers()
+        self._check_switches()
         self._check_hidden()
         for name, holds, accepted in self._rules():
             if not holds:
@@ -84,7 +86,7 @@ class NNACConfig:
             kind = kind.removesuffix(" | None")
             if kind not in ("int", "float") or (optional and value is None):
                 continue
-            if not isinstance(value, Real):
+            if not isinstance(value, Real) or isinstance(value, bool):
                 schedules = " (it has no schedules)" if callable(value) else ""
                 example = "None" if optional else f"a number such as {field.default!r}"
                 raise TypeError(
@@ -94,6 +96,15 @@ class NNACConfig:
                 raise ValueError(f"{name} is a whole number in NNAC, got {value!r}")
             if kind == "int":
                 object.__setattr__(self, name, int(float(value)))
+
+    def _check_switches(self) -> None:
+        """Refuse what is neither on nor off: 'False', given as text, would be on."""
+        for field in fields(self):
+            if str(field.type) == "bool":
+                value = getattr(self, field.name)
+                if value not in (True, False):
+                    raise ValueError(f"{field.name} is True or False in NNAC, got {value!r}")
+                object.__setattr__(self, field.name, bool(value))
 
     def _check_hidden(self) -> None:
         sizes = tuple(self.hidden) if isinstance(self.hidden, Iterable) else (None,)
@@ -109,9 +120,10 @@ class NNACConfig:
         counts = ["buffer_size", "neighbors", "horizon", "n_rollouts", "sweeps", "batch_size"]
         counts += ["train_freq", "gradient_steps", "learning_starts"]
         rules = [(name, getattr(self, name) >= 1, "at least 1") for name in counts]
-        above = [(name, getattr(self, name) > 0, "above 0") for name in ("std", "learning_rate")]
-        least = ("train_growth", "entropy", "act_weight")
-        rules += above + [(name, getattr(self, name) >= 0, "at least 0") for name in least]
+        for name in ("std", "learning_rate"):
+            rules.append((name, 0 < getattr(self, name) < math.inf, "finite and above 0"))
+        for name in ("train_growth", "entropy", "act_weight"):
+            rules.append((name, 0 <= getattr(self, name) < math.inf, "finite, at least 0"))
         choices = {
             "distance": ("l2", "siamese"),
             "critic": ("rollout", "graph"),

@@ -68,7 +68,7 @@ class NNAC(Savable):
         self._trained_at = 0
         self._episode_infos: list[Any] = []  # of a checkpoint, until learning goes on
         self.metric = metric
-        if torch.device("cpu" if device == "auto" else device).type != "cpu":
+        if str(device) not in ("auto", "cpu", "cpu:0"):
             raise ValueError(f"NNAC's networks are tiny and run on the CPU only, got {device!r}")
         super().__init__(
             policy,

@@ -50,6 +50,10 @@ COUNT = "must be an integer of at least 1"
         ("dsac", "target_entropy", "auto", "must be a number, got"),
         ("dddqn", "target_update_interval", 0, COUNT),
         ("nec", "n_timesteps", "long", COUNT),
+        ("nec", "write_rate", float("nan"), r"must be a number in \[0, 1\]"),
+        ("nec", "memory_rate", "abc", "must be a number of at least 0"),
+        ("dddqn", "exploration_final_eps", -1, r"must be a number in \[0, 1\]"),
+        ("dsac", "ent_coef", float("nan"), "must be a number of at least 0"),
     ],
 )
 def test_a_value_that_cannot_be_is_named_with_what_can(algo, name, value, accepted):

@@ -14,6 +14,11 @@ BOUNDS: dict[str, tuple[float, float]] = {
     "gamma": (0.0, 1.0),
     "tau": (0.0, 1.0),
     "gae_lambda": (0.0, 1.0),
+    "exploration_fraction": (0.0, 1.0),
+    "exploration_initial_eps": (0.0, 1.0),
+    "exploration_final_eps": (0.0, 1.0),
+    "write_rate": (0.0, 1.0),
+    "memory_rate": (0.0, math.inf),
     "noise_std": (0.0, math.inf),
     "target_policy_noise": (0.0, math.inf),
     "target_noise_clip": (0.0, math.inf),
@@ -51,6 +56,8 @@ def checked(given: Mapping[str, Any], *, auto_entropy: bool = True) -> dict[str,
     for name, (low, high) in BOUNDS.items():
         if name in found:
             found[name] = within(name, _whole(found[name], low), low, high)
+    if "ent_coef" in found and not str(found["ent_coef"]).startswith("auto"):
+        found["ent_coef"] = within("ent_coef", _whole(found["ent_coef"], 0.0), 0.0, math.inf)
     if "train_freq" in found:
         found["train_freq"] = _train_freq(_whole(found["train_freq"], 1))
     if "gradient_steps" in found:

@@ -32,6 +32,18 @@ def test_a_seed_below_zero_is_named():
         nearl.evaluate(Upright(None), "Pendulum-v1", episodes=1, seed=-1)
 
 
+class Recurrent(Upright):
+    """An agent whose state has its layers first, as those of sb3-contrib have."""
+
+    def predict(self, obs, *, deterministic, state=None):
+        return np.zeros((len(obs), 1), np.float32), (np.zeros((1, len(obs), 8)),) * 2
+
+
+def test_a_state_that_cannot_be_handed_on_is_told():
+    with pytest.raises(ValueError, match=r"the 3 episodes first, .*\(1, 3, 8\).*evaluate_policy"):
+        nearl.evaluate(Recurrent(None), "Pendulum-v1", episodes=3)
+
+
 def test_an_agent_in_a_vec_normalize_sees_what_that_makes_of_observations():
     env = VecNormalize(make_vec_env("Pendulum-v1", 1), training=False)
     env.obs_rms.mean, env.obs_rms.var = np.array([1.0, 2.0, 3.0]), np.array([4.0, 9.0, 16.0])

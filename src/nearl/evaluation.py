@@ -24,7 +24,14 @@ def carried(state: tuple[NDArray[Any], ...] | None, kept: list[bool]) -> dict[st
 
     Its arrays have the episodes first. Agents without a state are asked without one.
     """
-    return {} if state is None else {"state": tuple(part[kept] for part in state)}
+    if state is None:
+        return {}
+    if any(len(part) != len(kept) for part in state):
+        raise ValueError(
+            f"evaluate hands on states whose arrays have the {len(kept)} episodes first, got "
+            f"{[np.shape(part) for part in state]}: SB3's evaluate_policy takes recurrent policies"
+        )
+    return {"state": tuple(part[kept] for part in state)}
 
 
 def evaluate(

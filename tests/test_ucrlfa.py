@@ -398,6 +398,8 @@ def test_other_bad_input_is_named():
         UCRLFA("MlpPolicy", "CartPole-v1", lipschitz=-1.0)
     with pytest.raises(ValueError, match="500 .*steps to go.*\\(2,\\)"):
         UCRLFA("MlpPolicy", "CartPole-v1", lipschitz=[1.0, 2.0])
+    with pytest.raises(ValueError, match="horizon must be an integer .*got 2.5"):
+        UCRLFA("MlpPolicy", "CartPole-v1", horizon=2.5)
     with pytest.raises(ValueError, match="epsilon.*nan"):
         HorizonEnvelope(1, actions=1, horizon=1, epsilon=float("nan"))
     with pytest.raises(ValueError, match="needs total_timesteps or episodes"):

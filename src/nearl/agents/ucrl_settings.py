@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from numbers import Integral
+
 import numpy as np
 from numpy.typing import NDArray
 
@@ -23,8 +25,8 @@ def check_settings(
         raise ValueError(f"reward_range must be (low, high) with low < high, got {(low, high)}")
     if search < 1:
         raise ValueError(f"search (draws around the best action) is at least 1, got {search}")
-    if horizon is not None and horizon < 1:
-        raise ValueError(f"horizon must be at least 1, got {horizon}")
+    if horizon is not None and (not isinstance(horizon, Integral) or horizon < 1):
+        raise ValueError(f"horizon must be an integer of at least 1, got {horizon}")
     if isinstance(metric, Standardized | PairwiseMetric):
         raise TypeError(
             f"{type(metric).__name__} does not suit UCRL-FA, whose guarantee is for one fixed "

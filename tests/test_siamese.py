@@ -187,6 +187,11 @@ def test_the_command_trains_and_its_metric_can_be_used(tmp_path):
         load_metric(tmp_path, (4,), CODE)
 
 
+def test_a_device_that_is_none_is_named(tmp_path):
+    result = CliRunner().invoke(app, ["metric", "train", f"--out={tmp_path}", "--device=tpu"])
+    assert isinstance(result.exception, ValueError) and "got 'tpu'" in str(result.exception)
+
+
 def test_bad_settings_are_named():
     for name, bad, accepted in (
         ("form", "triplet", "'embedding' or 'concatenating'"),

@@ -38,10 +38,13 @@ def metric_train(
     epochs: Annotated[int | None, typer.Option(help="Passes over the samples.")] = None,
     batch_size: Annotated[int | None, typer.Option(help="Pictures of a gradient step.")] = None,
     seed: Annotated[int, typer.Option(help="Seed of data and weights.")] = 0,
-    device: Annotated[str, typer.Option(help="cpu or cuda.")] = "cpu",
+    device: Annotated[str, typer.Option(help="auto, cpu or cuda.")] = "cpu",
     json_: Annotated[bool, typer.Option("--json", help="Print the report as JSON.")] = False,
 ) -> None:
     """Train a Siamese metric of CartPole's pictures. The same command again continues."""
+    import torch
+
+    from nearl.algorithms import check_device
     from nearl.siamese import SiameseSettings, train
     from nearl.siamese.settings import paper as paper_settings
 
@@ -58,6 +61,8 @@ def metric_train(
     }
     changes = {name: value for name, value in given.items() if value is not None}
     settings = paper_settings(**changes) if paper else SiameseSettings(**changes)  # type: ignore[arg-type]
+    if check_device(device) == "auto":
+        device = "cuda" if torch.cuda.is_available() else "cpu"
     with tqdm(dynamic_ncols=True, disable=json_) as bar:
         started: set[str] = set()
 

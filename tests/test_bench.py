@@ -37,6 +37,8 @@ def test_nnac_bench_counts_steps():
         assert cell["speedup"] == pytest.approx(cell["steps_per_s"] / cell["reference_steps_per_s"])
         assert cell["steps_per_s"] > 0
     nnac.rows(result)
+    with pytest.raises(ValueError, match="steps must be at least 1, got 0"):
+        nnac.run(steps=0)
 
 
 def test_memory_bench_counts_what_the_columns_hold():
@@ -78,8 +80,10 @@ def test_simulations_bench_compares_equal_states():
         assert cell["equal"] and min(cell[kind] for kind in simulations.KINDS) > 0
         assert cell["ratio"] == pytest.approx(cell["batch"] / cell["nearl"])
     assert simulations.rows(result).count("yes") == 2
-    with pytest.raises(ValueError, match="at least 1, got 0"):
+    with pytest.raises(ValueError, match="simulations must be at least 1, got 0"):
         simulations.run(n=0)
+    with pytest.raises(ValueError, match="threads must be at least 1 .*got 0"):
+        simulations.run(env_ids=(), threads=0)
 
 
 def test_modules_bench_has_a_row_for_every_number_of_stored_transitions():

@@ -142,3 +142,8 @@ def test_quick_studies_are_of_what_was_chosen(monkeypatch):
     assert run(app, ["study", "cartpole", "--quick"]).exit_code == 0
     assert {arm.name for arm in asked[-1]["arms"]} == set(cartpole.QUICK)
     assert "nonsense" in str(run(app, [*given[:4], "nonsense"]).exception)
+
+
+def test_a_study_needs_a_process():
+    with pytest.raises(ValueError, match="jobs must be at least 1, got 0"):
+        cells.side_by_side({}, jobs=0, on_cell=lambda name, seed: None)

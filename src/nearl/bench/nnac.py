@@ -25,6 +25,8 @@ ENV, HORIZON, BATCH = "CartPole-v1", 12, 32
 
 def run(*, steps: int = 50_000, seed: int = 0, reference_steps: int = 30) -> dict[str, Any]:
     """Steps per second of the presets ``rollout`` and ``default`` over a whole run."""
+    if steps < 1:
+        raise ValueError(f"steps must be at least 1, got {steps}")
     torch.set_num_threads(1)
     plain = reference(steps, measured=reference_steps, seed=seed)
     result: dict[str, Any] = {"presets": {}, "steps": steps}

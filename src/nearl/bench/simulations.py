@@ -31,6 +31,8 @@ def run(
     """Time ``n`` simulations per task; kinds take turns, and Gymnasium's one after the other."""
     if n < 1:
         raise ValueError(f"simulations must be at least 1, got {n}")
+    if threads is not None and threads < 1:
+        raise ValueError(f"threads must be at least 1 (or None), got {threads}")
     threads = threads or processors()
     cells = [_cell(env_id, n, threads, steps) for env_id in env_ids]
     return {"simulations": n, "threads": threads, "cells": cells}

@@ -118,6 +118,8 @@ def side_by_side(
 
     ``on_wait`` is called ``every`` so many seconds meanwhile.
     """
+    if jobs < 1:
+        raise ValueError(f"jobs must be at least 1, got {jobs}")
     spawn = get_context("spawn")
     pool = ProcessPoolExecutor(jobs, mp_context=spawn, initializer=end_with_parent)
     with one_thread(), pool:

@@ -57,6 +57,31 @@ def test_followers_continue_the_same_episode(seed, capacity, streams):
         assert followers[count % capacity] == expected
 
 
+@pytest.mark.parametrize("shape", [(), (2,), (2, 2)])
+def test_nothing_follows_where_the_next_observation_is_another(shape):
+    memory = TransitionMemory(8, shape, (1,))
+    numbers = np.arange(5.0).reshape(5, *(1,) * len(shape)) * np.ones(shape)
+    after = numbers + 1
+    after[2] += 7  # an episode that was given up
+    if shape == (2, 2):
+        after[1, 0, 1] += 7  # in one of its numbers
+    never = np.zeros(5, bool)
+    memory.add(numbers, np.zeros((5, 1)), np.zeros(5), after, never, never)
+    assert memory.followers().tolist() == [1, -1 if shape == (2, 2) else 2, -1, 4, -1]
+
+
+@pytest.mark.parametrize("start", range(5))
+def test_a_batch_can_fill_the_ring_from_anywhere(start):
+    memory = TransitionMemory(4, (1,), (1,))
+    rows, over = np.arange(9.0)[:, None], np.zeros(9, bool)
+    for begin, end in ((0, start), (start, start + 4)):
+        part = rows[begin:end]
+        batch = (part, part, part[:, 0], part, over[begin:end], over[begin:end])
+        slots = memory.add(*batch)
+    assert slots.tolist() == [i % 4 for i in range(start, start + 4)]
+    assert memory["reward"][slots].tolist() == list(range(start, start + 4))
+
+
 @pytest.mark.parametrize("field", ["obs", "act", "reward", "next_obs"])
 @pytest.mark.parametrize("bad", [np.nan, np.inf, -np.inf])
 def test_values_that_are_not_finite_are_named_and_change_nothing(field, bad):

@@ -237,12 +237,9 @@ class TransitionMemory:
         follows = age >= self.streams
         later = torch.where(follows, later, slots)
         axis = len(self.lead)
-        obs = self["obs"].index_select(axis, later).flatten(axis + 1)
-        same = (
-            (self["next_obs"].flatten(axis + 1) == obs).all(-1)
-            if obs.ndim > axis + 1
-            else (self["next_obs"] == obs)
-        )
+        same = self["next_obs"] == self["obs"].index_select(axis, later)
+        if same.ndim > axis + 1:
+            same = same.flatten(axis + 1).all(-1)
         follows = follows & same & ~(self["terminated"] | self["truncated"])
         return torch.where(follows, later, torch.full_like(later, -1))
 

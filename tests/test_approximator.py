@@ -7,7 +7,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from nearl import ActionCode, Experience, LipschitzEnvelope, NNCritic, TransitionMemory, WeightedL2
-from nearl.lipschitz import estimate_lipschitz, returns_to_go
+from nearl.lipschitz import LEAST, LipschitzRule, estimate_lipschitz, returns_to_go
 
 draws = {"seed": st.integers(0, 10_000), "n": st.integers(1, 40), "dim": st.integers(1, 5)}
 
@@ -88,13 +88,23 @@ def test_bad_input_is_named():
 
 def line(rng, n, slope, gamma=0.9):
     """One-step episodes on a line whose return is ``slope`` times the position."""
+    return on_a_line(rng.uniform(-1, 1, n), slope)
+
+
+def on_a_line(positions, slope, *, capacity=None):
     experience = Experience(
-        TransitionMemory(n, (1,), (1,)), WeightedL2([1.0], 1.0, ActionCode.box(1))
+        TransitionMemory(capacity or len(positions), (1,), (1,)),
+        WeightedL2([1.0], 1.0, ActionCode.box(1)),
     )
-    x = rng.uniform(-1, 1, (n, 1)).astype(np.float32)
-    zero, over = np.zeros((n, 1), np.float32), np.ones(n, bool)
-    experience.add(x, zero, slope * x[:, 0], x, over, ~over)
+    end_at(experience, positions, slope * np.asarray(positions))
     return experience
+
+
+def end_at(experience, positions, rewards, *, terminated=True):
+    """One-step episodes that begin and end at ``positions``, by termination or truncation."""
+    x = np.asarray(positions, np.float32)[:, None]
+    over = np.full(len(x), terminated)
+    experience.add(x, np.zeros_like(x), rewards, x, over, ~over)
 
 
 @settings(max_examples=10, deadline=None)
@@ -110,6 +120,51 @@ def test_the_estimate_finds_a_known_constant(seed, slope):
 
 def test_no_estimate_from_too_little_data():
     assert estimate_lipschitz(line(np.random.default_rng(0), 20, 3.0), horizon=5, gamma=0.9) == 0.0
+
+
+def test_pairs_at_the_same_place_do_not_count_as_data():
+    places, twins = np.arange(LEAST), [100.0, 100.0, 200.0, 200.0]
+    enough, few = (on_a_line([*places[:n], *twins], 3.0) for n in (LEAST, LEAST - 1))
+    assert estimate_lipschitz(enough, horizon=1, gamma=0.9) == pytest.approx(3.0)
+    assert estimate_lipschitz(few, horizon=1, gamma=0.9) == 0.0
+
+
+@pytest.mark.parametrize("slope", [3.0, -3.0])
+def test_a_constant_is_that_of_falling_returns_as_well(slope):
+    positions = np.cumsum(1 + 0.1 * np.arange(50))  # all but the first are nearest to the one below
+    found = estimate_lipschitz(on_a_line(positions, slope), horizon=1, gamma=0.9)
+    assert found == pytest.approx(3.0, rel=1e-4)
+
+
+def test_returns_that_were_cut_short_are_not_compared_with():
+    ended, cut = np.arange(40), 100.0 + np.arange(20)
+    experience = on_a_line([*ended, *cut], 3.0, capacity=100)
+    end_at(experience, cut + 0.01, np.full(20, 1e3), terminated=False)
+    assert estimate_lipschitz(experience, horizon=2, gamma=0.9) == pytest.approx(3.0)
+
+
+def test_estimates_are_made_at_powers_of_two_whenever_one_was_asked_for_before():
+    experience = on_a_line(np.arange(LEAST - 1), 1.0, capacity=200)
+    early, between, late = (
+        LipschitzRule("auto", experience, horizon=1, gamma=0.9) for _ in range(3)
+    )
+    assert early() == 0.0
+    end_at(experience, [-1.0], [-1.0])
+    assert early() == pytest.approx(1.0)
+    end_at(experience, [-2.0], [-2.0])
+    assert between() == pytest.approx(1.0)  # of 33
+    end_at(experience, 1000 + np.arange(30), 5.0 * np.arange(30))
+    assert early() == between() == pytest.approx(1.0)  # 63 are stored
+    end_at(experience, [1030.0], [150.0])
+    assert early() == between() == late() == pytest.approx(5.0)
+
+
+def test_a_number_in_units_of_rewards_grows_as_they_do():
+    for scale in (1.0, 10.0):
+        experience = on_a_line([1.0, -3.0, 5.0, 1.0], scale)
+        rule = LipschitzRule(2.0, experience, horizon=1, gamma=0.9, reward_units=True)
+        assert rule() == pytest.approx(2.0 * scale * 3.0)  # the root of (1 + 9 + 25 + 1) / 4
+    assert LipschitzRule(2.0, experience, horizon=1, gamma=0.9)() == 2.0
 
 
 def test_returns_to_go_stop_where_the_data_stops():

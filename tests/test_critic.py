@@ -8,6 +8,8 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from nearl import ActionCode, Experience, NNCritic, Standardized, TransitionMemory, WeightedL2
+from nearl.certified import CertifiedNeighbors
+from nearl.lipschitz import estimate_lipschitz
 from nearl.recent import RecentExperience
 from nearl.thinned import ThinnedExperience
 
@@ -101,6 +103,48 @@ def test_neighbors_kept_between_calls_equal_a_fresh_search(seed, moves):
         torch.testing.assert_close(
             kept.td_error(batch, policy), fresh.td_error(batch, policy), atol=5e-4, rtol=1e-5
         )
+
+
+@pytest.mark.parametrize("k", [1, 2, 4])
+@pytest.mark.parametrize("size", [0.002, 0.02])
+def test_lists_of_moving_queries_name_all_of_the_nearest(k, size):
+    rng = np.random.default_rng(k)
+    experience = Experience(
+        TransitionMemory(500, (2,), (1,)), WeightedL2([1.0, 1.0], 1.0, ActionCode.box(1))
+    )
+    rows, act = rng.normal(size=(500, 2)).astype(np.float32), np.zeros((500, 1), np.float32)
+    experience.add(rows, act, act[:, 0], rows, act[:, 0] > 0, act[:, 0] > 0)
+    certified = CertifiedNeighbors(experience, k=k)
+    keys = np.concatenate([rows, act], 1)
+    for _ in range(20):
+        keys = keys + size * rng.normal(size=keys.shape).astype(np.float32) * [1, 1, 0]
+        keys = keys.astype(np.float32)
+        assert np.array_equal(
+            certified.nearest(np.arange(500), keys)[1], experience.search(keys, k)[1]
+        )
+    assert certified.searched < 20 * 500
+
+
+@pytest.mark.parametrize("k", [1, 3])
+def test_neighbors_kept_are_found_anew_when_the_scale_changes(k):
+    """Data that become much wider in one direction make others nearest."""
+    rng = np.random.default_rng(k)
+    metric = Standardized(2, ActionCode.box(1))
+    experience = Experience(TransitionMemory(400, (2,), (1,)), metric)
+    certified, never = CertifiedNeighbors(experience, k=k), np.zeros(100, bool)
+    obs = rng.normal(size=(100, 2)).astype(np.float32)
+    act, epochs = np.zeros((100, 1), np.float32), set()
+    for wider in (1.0, 1.0, 30.0):
+        rows = (rng.normal(size=(100, 2)) * [wider, 1.0]).astype(np.float32)
+        experience.add(rows, act, act[:, 0], rows, never, never)
+        experience.sync()
+        keys = metric.embed(obs, act)
+        distances, slots = certified.nearest(np.arange(100), keys)
+        squared, right = experience.search(keys, k)
+        assert np.array_equal(slots, right)
+        np.testing.assert_allclose(distances, np.sqrt(squared), rtol=1e-12)
+        epochs.add(experience.epoch)
+    assert len(epochs) == 2 and certified.searched < 300
 
 
 @pytest.mark.parametrize("seed", range(5))
@@ -219,11 +263,47 @@ def test_value_upper_bounds_truth_when_lipschitz_holds():
 def test_termination_stops_a_rollout_and_truncation_does_not():
     metric = WeightedL2([1.0], 1.0, ActionCode.box(1))
     zero = np.zeros((1, 1), np.float32)
-    for terminated, expected in ((True, 1.0), (False, 1.0 + 0.5 + 0.25)):
+    whole = 1.0 + 0.5 + 0.25
+    for terminated, stop, expected in (
+        (True, True, 1.0),
+        (True, False, whole),
+        (False, True, whole),
+    ):
         experience = Experience(TransitionMemory(4, (1,), (1,)), metric)
         experience.add(zero, zero, [1.0], zero, [terminated], [not terminated])
-        critic = NNCritic(experience, lipschitz=0.0, horizon=3, gamma=0.5)
-        assert critic.value(torch.zeros(1, 1), torch.zeros_like).item() == expected
+        for memoize in (False, True):
+            options = {"stop_at_terminal": stop, "memoize": memoize}
+            critic = NNCritic(experience, lipschitz=0.0, horizon=3, gamma=0.5, **options)
+            assert critic.value(torch.zeros(1, 1), torch.zeros_like).item() == expected
+
+
+@pytest.mark.parametrize("memoize", [False, True])
+def test_a_transition_without_steps_left_has_its_reward_as_error(memoize):
+    experience = Experience(
+        TransitionMemory(9, (1,), (1,)), WeightedL2([1.0], 1.0, ActionCode.box(1))
+    )
+    x, never = np.arange(9, dtype=np.float32)[:, None], np.zeros(9, bool)
+    experience.add(x, x, np.arange(1.0, 10.0), x + 1, never, never)
+    critic = NNCritic(experience, lipschitz=2.0, horizon=3, memoize=memoize)
+    batch = experience.memory.gather(torch.tensor([2, 3, 4]))
+    # The policy does what was done, so each is its own neighbor: with steps left nothing is new.
+    errors = critic.td_error(batch, lambda obs: obs, steps=torch.tensor([0, 3, 1]))
+    assert errors.tolist() == [3.0, 0.0, 0.0]
+
+
+def test_another_discount_is_that_of_an_automatic_lipschitz_constant_too():
+    experience, _, _ = make(3, 60)
+    critic = NNCritic(experience, lipschitz="auto", horizon=4, gamma=0.99)
+    critic.discount_by(0.3)
+    estimates = [estimate_lipschitz(experience, horizon=4, gamma=gamma) for gamma in (0.3, 0.99)]
+    assert critic.lipschitz == estimates[0] != estimates[1]
+
+
+def test_as_many_leaves_as_the_budget_are_allowed():
+    experience, _, _ = make(0, 5)
+    assert NNCritic(experience, neighbors=2, horizon=5, leaf_budget=32).horizon == 5
+    with pytest.raises(ValueError, match="make 32 leaves"):
+        NNCritic(experience, neighbors=2, horizon=5, leaf_budget=31)
 
 
 @pytest.mark.parametrize(

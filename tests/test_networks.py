@@ -109,8 +109,17 @@ def test_errors_are_scaled_by_their_own_spread():
     assert scaled_errors(errors, "none") is errors
     torch.testing.assert_close(scaled_errors(errors, "std")[0], scaled_errors(errors, "std")[1])
     assert scaled_errors(errors, "none", clip=2.0).tolist() == [[1.0, -2.0], [2.0, -2.0]]
+    for scaled in (scaled_errors(errors, "std"), scaled_errors(errors + 7.0, "std")):
+        torch.testing.assert_close(scaled.numpy().std(-1), np.ones(2, np.float32))
     rms = scaled_errors(errors, "rms")
     torch.testing.assert_close(rms.square().mean(-1), torch.ones(2))
+
+
+def test_the_policys_loss_trains_no_errors():
+    log_probs, errors = (torch.randn(5, requires_grad=True) for _ in range(2))
+    td_policy_loss(log_probs, errors).backward()
+    assert errors.grad is None
+    torch.testing.assert_close(log_probs.grad, -errors.detach() / 5)
 
 
 def test_the_average_follows_exponentially():

@@ -181,7 +181,7 @@ def test_a_copy_goes_on_by_itself_as_the_module_would(copied):
 
 
 def test_the_actor_term_is_a_and_one_minus_a_with_the_gradient_clipped():
-    for clip, reduction in ((None, "sum"), (1e-3, "mean")):
+    for clip, reduction in ((None, "sum"), (1e-3, "mean"), (1e3, "sum")):
         soft, policy = make(
             weight=0.3,
             refresh="batch",
@@ -203,8 +203,8 @@ def test_the_actor_term_is_a_and_one_minus_a_with_the_gradient_clipped():
             -(batch.td_error * log_prob).mean(), parameters, retain_graph=True
         )
         norm = torch.cat([g.flatten() for g in term]).norm()
-        factor = 1.0 if clip is None else clip / norm
-        assert clip is None or norm > clip
+        factor = clip / norm if clip == 1e-3 else 1.0  # clipped, never lengthened
+        assert clip is None or (norm > clip) == (clip == 1e-3)
         plain = torch.autograd.grad(base, parameters, retain_graph=True)
         for mine, b, t in zip(got, plain, term, strict=True):
             torch.testing.assert_close(mine, 0.7 * b + 0.3 * factor * t, atol=1e-6, rtol=1e-4)
@@ -232,11 +232,11 @@ def test_log_prob_is_the_gaussian_one_up_to_a_constant():
 
 
 def test_shaped_errors_are_scaled_clipped_and_filtered():
-    errors = torch.tensor([-4.0, -1.0, 0.5, 9.0, torch.nan])
+    errors = torch.tensor([-4.0, -1.0, 0.5, 9.0, torch.nan, 0.0])
     shaped = shaped_errors(errors, negative_scale=0.5, clip=1.5)
     assert shaped[:4].tolist() == [-1.5, -0.5, 0.5, 1.5] and shaped[4].isnan()
     positive = shaped_errors(errors, positive_only=True)
-    assert positive.isnan().tolist() == [True, True, False, False, True]
+    assert positive.isnan().tolist() == [True, True, False, False, True, True]
 
 
 @given(
@@ -311,6 +311,70 @@ def test_unknown_settings_are_named_with_those_there_are():
         SoftNNConfig.of({"alpha": 1})
     with pytest.raises(TypeError, match=r"a mapping of its settings, got \['gate'\]"):
         SoftNNConfig.of(["gate"])
+
+
+def test_an_episode_counts_however_it_ends():
+    soft, _ = make(n=80)
+    terminated, truncated = (soft.memory[name] for name in ("terminated", "truncated"))
+    assert (truncated & ~terminated).any()
+    assert soft.schedule.episodes == int((terminated | truncated).sum())
+
+
+def test_noisy_actions_stay_within_the_bounds():
+    soft, policy = make(n=5, policy_noise=0.8)
+    obs = torch.randn(500, OBS)
+    with torch.no_grad():
+        found, mean = soft._acting()(obs), policy(obs)
+    assert float(found.abs().max()) == 1.0
+    inside = found.abs() < 1
+    assert 0.4 < float((found - mean)[inside].std()) < 0.8 and 0.5 < inside.float().mean() < 0.95
+
+
+@pytest.mark.parametrize("branch", ["full", "root"])
+def test_rollouts_branch_as_the_settings_say(branch):
+    soft, policy = make(weight=0.5, refresh="batch", neighbors=3, horizon=4, branch=branch)
+    slots, errors = torch.arange(60), {}
+    for kind in ("full", "root"):
+        critic = NNCritic(
+            soft.experience, lipschitz=0.0, horizon=4, neighbors=3, branch=kind, gamma=GAMMA
+        )
+        with torch.no_grad():
+            errors[kind] = critic.td_error(soft.memory.gather(slots), policy)
+    torch.testing.assert_close(soft.refresh(slots), errors[branch], atol=1e-5, rtol=1e-5)
+    assert (errors["full"] - errors["root"]).abs().max() > 0.1
+
+
+def test_rollouts_of_a_noisy_policy_draw_noise_of_their_own():
+    options = {"weight": 0.5, "lipschitz": 1.0, "refresh": "batch"}
+    same = torch.zeros(20, dtype=torch.long)
+    noisy, plain = (make(policy_noise=noise, **options)[0].refresh(same) for noise in (0.3, 0.0))
+    assert len(noisy.unique()) == 20 and len(plain.unique()) == 1
+
+
+def test_a_paused_module_leaves_batches_and_searches_nothing():
+    soft, _ = make(weight=0.5, refresh="batch", tau_nn=None)
+    soft.paused = True
+    rows = soft.memory.gather(torch.arange(60))
+    batch = soft.augment(rows)
+    assert batch.reward is rows.reward and batch.td_error.isnan().all()
+    assert soft.critic._certified.searched == 0
+
+
+def test_errors_that_never_supervised_do_not_begin_to_when_rollouts_stop():
+    for critic_weight, before, after in ((0.0, 0.0, 0.0), (1.0, 0.5, 1e-3), (None, 0.3, 1e-3)):
+        changes = {"weight": 0.3, "critic_weight": critic_weight, "cutoff": 20}
+        found = [make(n=n, capacity=30, **changes)[0].supervision for n in (19, 20)]
+        assert found == [before, after]
+
+
+def test_the_report_is_of_the_errors_that_the_last_batch_used():
+    soft, _ = make(weight=0.5, refresh="batch", keep="positive")
+    used = soft.augment(soft.memory.gather(torch.arange(9))).td_error.numpy()
+    known = used[~np.isnan(used)]
+    report = soft.metrics()
+    assert 0 < len(known) < 9 and report["supervised_share"] == pytest.approx(len(known) / 9)
+    assert report["td_error_mean"] == pytest.approx(known.mean(), rel=1e-5)
+    assert report["td_error_std"] == pytest.approx(known.std(), rel=1e-5)
 
 
 def test_state_comes_back_with_errors_and_schedule():

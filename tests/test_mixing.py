@@ -146,6 +146,7 @@ def test_the_module_mixes_augmented_batches_of_both(changes):
     assert soft.metrics()["partner_distance"] > 0
     if soft.graph is not None:  # looked at twice, but counted once
         assert soft.graph._updates == 1 and soft.partners._updates == 1
+        assert soft.partners.experience is soft.graph.experience  # keyed once
 
 
 @pytest.mark.parametrize(

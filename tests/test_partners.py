@@ -107,6 +107,59 @@ def test_a_short_refresh_visits_the_new_and_those_visited_longest_ago():
     assert torch.equal(with_all.drawn(slots, torch.rand(10)), slots)
 
 
+def test_lists_are_renewed_by_transitions_and_by_updates():
+    rng = np.random.default_rng(7)
+    partners = lists_over(rng, 40, 100, mix_neighbors=3, refresh_every=5)
+    for updates, refreshes in ((1, 1), (4, 1), (1, 2), (4, 2), (1, 3)):
+        for _ in range(updates):
+            partners.renew()
+        assert partners.refreshes == refreshes
+    for stored, refreshes in ((4, 3), (1, 4), (5, 5)):
+        store(partners.memory, rng, stored)
+        partners.renew()
+        assert partners.refreshes == refreshes
+
+
+@pytest.mark.parametrize(("n", "size"), [(30, None), (130, None), (130, 40)])
+def test_the_reported_distance_is_the_mean_over_all_lists(n, size):
+    partners = lists_over(np.random.default_rng(8), n, 100, mix_neighbors=4, graph_size=size)
+    partners.refresh()
+    numbers = np.arange(max(0, n - partners.window), n)
+    memory, slots = partners.memory, numbers % 100
+    pairs = torch.cat([memory["obs"][slots], memory["act"][slots]], 1).double()
+    others = torch.from_numpy(naive_lists(partners, numbers) - numbers[0])
+    apart = (pairs[:, None] - pairs[others]).square().mean(-1).sqrt()
+    assert partners.metrics()["partner_distance"] == pytest.approx(float(apart.mean()), rel=1e-5)
+
+
+def test_fewer_lists_that_are_loaded_leave_nothing_of_the_others():
+    rng = np.random.default_rng(9)
+    many, few = (lists_over(rng, n, 100, mix_neighbors=3, refresh_nodes=5) for n in (60, 30))
+    for partners in (many, few):
+        partners.refresh()
+    many.memory.load_state_dict(few.memory.state_dict())
+    many.load_state_dict(few.state_dict())
+    store(many.memory, rng, 10)
+    many.refresh()
+    assert (many._visited[30:40] == 40).all()
+    assert (many._lists[30:40] == naive_lists(many, np.arange(40))[30:]).all()
+
+
+@pytest.mark.parametrize(
+    "changes", [{"mix_neighbors": 4}, {"metric": "standardized"}, {"graph_size": 50}]
+)
+def test_lists_that_were_found_with_other_settings_are_left(changes):
+    saved, other = (
+        lists_over(np.random.default_rng(10), 30, 100, **({"mix_neighbors": 3} | more))
+        for more in ({}, changes)
+    )
+    saved.refresh()
+    other.load_state_dict(saved.state_dict())
+    assert other.refreshes == 0
+    slots = torch.arange(30)
+    assert torch.equal(other.drawn(slots, torch.rand(30)), slots)
+
+
 @pytest.mark.parametrize("size", [None, 40])
 def test_drawn_partners_are_uniform_in_lists_and_none_that_is_gone(size):
     rng = np.random.default_rng(5)
@@ -125,6 +178,14 @@ def test_drawn_partners_are_uniform_in_lists_and_none_that_is_gone(size):
             there = listed & (right >= total - 100)
             assert (drawn.numpy() == np.where(there, right % 100, slots)).all()
         assert listed.any() == (later < 69 or size is None)
+
+
+def test_who_has_left_the_window_since_a_visit_is_not_drawn():
+    lists = torch.tensor([[6, 3, 2, 5]]).T  # of transitions 4 to 7, as the first four are gone
+    found = drawn_partners(
+        lists, torch.arange(10), torch.zeros(10), total=10, refreshed=8, capacity=20
+    )
+    assert found.tolist() == [0, 1, 2, 3, 6, 5, 6, 5, 8, 9]
 
 
 def test_the_least_and_the_greatest_uniform_number_draw_the_first_and_the_last():

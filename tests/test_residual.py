@@ -23,8 +23,10 @@ from nearl.residual import (
     SkillSums,
     blended_target,
     correlation,
+    from_neighbors,
     gates,
     neighbor_weights,
+    predicted_residuals,
     skill,
     skill_sums,
 )
@@ -301,6 +303,24 @@ def test_vanished_weights_close_the_gate_and_stay_finite():
     assert float(gate) == 0 and all(torch.isfinite(x).all() for x in found)
 
 
+def test_the_mean_of_one_neighbor_is_the_neighbors_whatever_its_weight():
+    graph = Graph(torch.tensor([[1], [0], [1]]), torch.tensor([[1.0], [50.0], [1e4]]))
+    weights = neighbor_weights(graph.distances, 0.7)
+    numbers = torch.tensor([0.1, 0.3, -2.0])
+    assert weights[2] == 0
+    assert torch.equal(from_neighbors(graph, weights, numbers), numbers[[1, 0, 1]])
+
+
+@pytest.mark.parametrize("background", [None, 0.5])
+def test_far_neighbors_predict_smaller_residuals(background):
+    """w = exp(-d / width): 1 and 1/2, 1/4 and 1/8 of the residuals 3 and -1."""
+    graph = Graph(torch.tensor([[0, 1], [0, 1]]), torch.tensor([[0.0, 1.0], [2.0, 3.0]]))
+    found = predicted_residuals(graph, torch.tensor([3.0, -1.0]), 1 / math.log(2), background)
+    sums, means = torch.tensor([1.5, 0.375]), torch.tensor([2.5 / 1.5, 0.625 / 0.375])
+    gate = sums / 2 if background is None else sums / (0.5 + sums)
+    torch.testing.assert_close(found, means * gate)
+
+
 # -- the critic's target -------------------------------------------------------------------------
 
 
@@ -373,6 +393,13 @@ def test_the_blend_is_one_target(gate, expected, value, alive):
     assert float(reward + alive * discount * value) == pytest.approx(by_hand, abs=1e-9)
 
 
+def test_where_the_gate_is_closed_nothing_that_is_expected_counts():
+    reward, alive, gate = torch.randn(2), torch.ones(2), torch.zeros(2)
+    for expected in (torch.nan, torch.inf, -0.0):
+        found, discount = blended_target(reward, alive, gate, torch.full((2,), expected), GAMMA)
+        assert torch.equal(found, reward) and (discount == GAMMA).all()
+
+
 def test_refreshes_come_by_transitions_and_by_updates():
     soft = soft_module(Nets())
     draw = np.random.default_rng(1)
@@ -429,6 +456,24 @@ def test_the_skill_tells_predictable_residuals_from_noise(k):
         )
 
 
+def test_the_seed_of_the_module_says_whose_residuals_are_checked():
+    nets, skills = Nets(), []
+    for seed in (1, 1, 2):
+        memory = TransitionMemory(600, (OBS,), (ACT,))
+        soft = SoftNN(
+            memory,
+            residual(self_check=True),
+            policy=nets.actor,
+            gamma=GAMMA,
+            targets=nets.targets(),
+            seed=seed,
+        )
+        store(memory, 600, np.random.default_rng(0))
+        soft.graph.refresh()
+        skills.append(soft.graph.skill.value)
+    assert skills[0] == skills[1] != skills[2]
+
+
 def test_the_skill_of_mixed_residuals_is_the_predictable_share():
     """One neighbor with half the variance in noise: the best factor is one half."""
 
@@ -441,10 +486,10 @@ def test_the_skill_of_mixed_residuals_is_the_predictable_share():
 
 def test_the_skill_is_the_factor_of_least_squares():
     torch.manual_seed(0)
-    own, predicted = torch.randn(2, 3, 400, dtype=torch.float64)
-    own = own + torch.tensor([[0.2], [0.6], [-0.5]]) * predicted
+    own, predicted = torch.randn(2, 4, 400, dtype=torch.float64)
+    own = own + torch.tensor([[0.2], [0.6], [-0.5], [1.7]]) * predicted
     sums = skill_sums(own, predicted)
-    for m in range(3):
+    for m in range(4):
         best = np.linalg.lstsq(predicted[m, :, None].numpy(), own[m].numpy(), rcond=None)[0]
         assert float(skill(sums)[m]) == pytest.approx(float(np.clip(best[0], 0, 1)))
         left = own[m] - best[0] * predicted[m]

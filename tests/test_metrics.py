@@ -149,6 +149,38 @@ def test_the_scale_changes_only_when_the_data_has_drifted():
     assert metric.rescale()
 
 
+@pytest.mark.parametrize("kind", [Standardized, Whitened, WhitenedPairs])
+def test_the_first_scale_comes_with_the_least_observations(kind):
+    metric = kind(2, ActionCode.box(1), least=10)
+    rows = torch.randn(10, 3, generator=torch.Generator().manual_seed(0)) * 9
+    metric.observe(rows[:9, :2], rows[:9, 2:])
+    assert not metric.rescale()
+    metric.observe(rows[9:, :2], rows[9:, 2:])
+    assert metric.rescale()
+
+
+def test_actions_that_are_not_scaled_keep_their_unit():
+    rows = torch.randn(100, 3, generator=torch.Generator().manual_seed(0)) * 9 + 4
+    metric = Standardized(2, ActionCode.box(1), scale_actions=False)
+    metric.observe(rows[:, :2], rows[:, 2:])
+    assert metric.rescale()
+    keys = metric.embed(rows[:, :2], rows[:, 2:])
+    assert torch.equal(keys[:, 2], rows[:, 2])
+    torch.testing.assert_close(keys[:, :2].numpy().std(0), np.ones(2, np.float32))
+    metric.observe(rows[:, :2], rows[:, 2:] * 100)
+    assert not metric.rescale()  # whatever becomes of them
+
+
+def test_what_varies_far_from_zero_is_scaled_and_what_is_rounding_is_not():
+    rng = np.random.default_rng(0)
+    far = torch.from_numpy(rng.normal(3e4, 2.0, (1000, 1)).astype(np.float32))
+    tiny = torch.from_numpy(rng.choice([-1e-16, 1e-16], (1000, 1)).astype(np.float32))
+    metric = Standardized(1, ActionCode.box(1))
+    metric.observe(far, tiny)
+    assert metric.rescale()
+    assert metric.variance.tolist() == pytest.approx([4.0, 1.0], rel=0.2)
+
+
 def test_keys_do_not_depend_on_when_the_index_catches_up():
     rows = reference.walk(np.random.default_rng(3), 150)
     rows["obs"] *= np.linspace(1, 30, 150, dtype=np.float32)[:, None, None]

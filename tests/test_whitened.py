@@ -73,6 +73,27 @@ def test_the_scale_changes_only_when_the_data_have_drifted():
     assert np.array_equal(metric.embed(obs.numpy(), act.numpy()), metric.embed(obs, act).numpy())
 
 
+def test_data_that_become_narrower_change_the_scale_too():
+    obs, act = data(0)
+    obs = obs - obs.mean(0)
+    metric = fitted(obs, act)
+    for _ in range(20):
+        metric.observe(obs * 0.1, act)
+    assert metric.rescale()
+    expected = np.linalg.inv((metric.spread / metric.count).numpy())
+    np.testing.assert_allclose(metric.axes @ metric.axes.T, expected, rtol=1e-6)
+
+
+def test_a_direction_is_left_out_as_soon_as_it_is_too_narrow():
+    """Variances of 1 and 1.2e-6, then of 1 and 0.9e-6 over all data: a drift of a quarter."""
+    metric, act = Whitened(2, CODE), torch.zeros(400, dtype=torch.int64)
+    corners = torch.tensor([[1.0, 1.0], [1.0, -1.0], [-1.0, 1.0], [-1.0, -1.0]]).repeat(100, 1)
+    for narrow, rank in ((1.2e-6, 2), (0.6e-6, 1)):
+        metric.observe(corners.double() * torch.tensor([1.0, narrow]).double().sqrt(), act)
+        assert metric.rescale() and metric.rank == rank
+    assert (metric.axes[:, 1] == 0).all() and not metric.rescale()
+
+
 @pytest.mark.parametrize("dims", [1, 4])
 @pytest.mark.parametrize("spread", [3.0, 20.0])
 def test_directions_that_widen_later_take_the_place_of_narrower_ones(dims, spread):

@@ -78,6 +78,87 @@ def test_discrete_graph_equals_critic(seed, horizon, neighbors, streams, standar
 
 
 @pytest.mark.parametrize("discrete", [False, True])
+@pytest.mark.parametrize(("capacity", "streams"), [(7, 1), (8, 2), (9, 2)])
+def test_a_graph_that_is_evaluated_after_every_step_equals_the_critic(discrete, capacity, streams):
+    rng, n_actions = np.random.default_rng(capacity), 3 if discrete else None
+    experience = make(rng, n_actions=n_actions, capacity=capacity, streams=streams)
+    options = {"lipschitz": 1.5, "gamma": 0.9}
+    kind = (CandidateGraph, torch.arange(3)) if discrete else (ContinuousGraph,)
+    graph = kind[0](experience, *kind[1:], **options)
+    weights = torch.from_numpy(rng.normal(size=(2, 3)).astype(np.float32))
+
+    def policy(obs):
+        return (obs @ weights).argmax(-1) if discrete else torch.tanh(obs @ weights[:, :1])
+
+    rows = reference.walk(rng, 30, n_actions=n_actions, streams=streams)
+    for t in range(30):
+        experience.add(**{name: column[t] for name, column in rows.items()})
+        graph.evaluate(
+            (lambda obs: torch.eye(3)[policy(obs)]) if discrete else policy, sweeps=4, warm=False
+        )
+        check_values(graph, experience, policy, 4, options)
+        check_nodes(graph.table, rows, (t + 1) * streams)
+
+
+def check_nodes(table, rows, total):
+    """Every state has the node of the stored transition that leads into it, or one of its own."""
+    capacity, streams = table.capacity, table.memory.streams
+    over = (rows["terminated"] | rows["truncated"]).reshape(-1)
+    starts = []
+    for count in range(max(0, total - capacity), total):
+        before = count - streams
+        led = before >= max(0, total - capacity) and not over[before]
+        node = before % capacity if led else count % capacity + capacity
+        assert table.source[count % capacity] == node
+        starts += [] if led else [node]
+    assert table.starts().tolist() == sorted(starts)
+
+
+def test_values_stay_with_states_whose_predecessor_is_overwritten():
+    rng = np.random.default_rng(3)
+    experience = make(rng, n_actions=2, capacity=12)
+    graph = CandidateGraph(experience, torch.arange(2))
+    rows = reference.walk(rng, 40, n_actions=2, end=0.02)
+    for t in range(12):
+        experience.add(**{name: column[t] for name, column in rows.items()})
+    for t in range(12, 40):
+        graph.evaluate(uniform, sweeps=5)
+        others = torch.tensor([slot for slot in range(12) if slot != t % 12])
+        before = graph.state_values(others)
+        experience.add(**{name: column[t] for name, column in rows.items()})
+        graph.update()
+        assert torch.equal(graph.state_values(others), before)
+
+
+def test_lists_begun_with_fewer_transitions_than_neighbors_are_filled():
+    rng = np.random.default_rng(4)
+    experience = make(rng, n_actions=3)
+    options = {"lipschitz": 1.5, "gamma": 0.9, "neighbors": 3}
+    graph = CandidateGraph(experience, torch.arange(3), **options)
+    for _ in range(3):
+        feed(experience, rng, 1, n_actions=3)
+        graph.update()
+    feed(experience, rng, 9, n_actions=3)
+    graph.evaluate(lambda obs: torch.eye(3)[obs[:, 0].long() % 3], sweeps=3, warm=False)
+    check_values(graph, experience, lambda obs: obs[:, 0].long() % 3, 3, options)
+
+
+def test_a_new_state_begins_with_what_its_neighbors_promise():
+    """Two transitions lead to each other, each is worth 2; a third comes between them."""
+    metric = WeightedL2([1.0, 1.0], 1.0, ActionCode.box(1))
+    experience = Experience(TransitionMemory(9, (2,), (1,)), metric)
+    zero, never = np.zeros((1, 2), np.float32), [False]
+    experience.add(zero, zero[:, :1], [1.0], zero + 1, never, never)
+    experience.add(zero + 1.2, zero[:, :1], [1.0], zero, never, never)
+    graph = CandidateGraph(experience, torch.zeros(2, 1), gamma=0.5)  # one action, named twice
+    graph.evaluate(uniform, sweeps=60)
+    np.testing.assert_allclose(graph.next_values(torch.arange(2)), [2.0, 2.0])
+    experience.add(zero + 1, zero[:, :1], [1.0], zero, never, never)
+    graph.evaluate(uniform, sweeps=1)
+    np.testing.assert_allclose(graph.next_values(torch.arange(3)), [2.0, 2.0, 2.0])
+
+
+@pytest.mark.parametrize("discrete", [False, True])
 @pytest.mark.parametrize("steps", [10, 30, 90])
 def test_a_graph_follows_a_memory_that_is_loaded_by_itself(discrete, steps):
     rng, n_actions = np.random.default_rng(0), 3 if discrete else None
@@ -148,6 +229,11 @@ def test_doubling_equals_sweeps(seed, doublings, bootstrap):
     doubled.evaluate_by_doubling(policy, doublings=doublings, bootstrap=last)
     slots = torch.arange(len(experience))
     torch.testing.assert_close(swept.next_values(slots), doubled.next_values(slots))
+    # A state that nothing leads into is one step before them.
+    swept.evaluate(policy, sweeps=2**doublings + 1, warm=False, bootstrap=last)
+    starts = torch.from_numpy(swept.table.starts() - swept.table.capacity)
+    assert len(starts) > 1
+    torch.testing.assert_close(swept.state_values(starts), doubled.state_values(starts))
 
 
 def test_values_by_doubling_are_settled():
@@ -192,7 +278,7 @@ def test_warm_sweeps_reach_the_fixed_point_of_the_bellman_equation(in_place):
     rng = np.random.default_rng(5)
     experience = make(rng, n_actions=2)
     feed(experience, rng, 60, n_actions=2)
-    graph = CandidateGraph(experience, torch.arange(2), gamma=0.9)
+    graph = CandidateGraph(experience, torch.arange(2), gamma=0.9, lipschitz=0.7)
 
     def policy(obs):
         return torch.softmax(obs, -1)
@@ -274,6 +360,17 @@ def test_what_no_evaluation_has_seen_is_named(read, steps, update):
     assert getattr(graph, read)(torch.tensor([slot - 1, slot])).isfinite().all()
 
 
+@pytest.mark.parametrize("read", READS)
+def test_slots_that_hold_nothing_are_named(read):
+    rng = np.random.default_rng(7)
+    experience = make(rng, n_actions=2, capacity=20)
+    feed(experience, rng, 3, n_actions=2)
+    graph = CandidateGraph(experience, torch.arange(2))
+    graph.evaluate(uniform)
+    with pytest.raises(ValueError, match="slot 7 holds nothing"):
+        getattr(graph, read)(torch.tensor([0, 7]))
+
+
 def test_neighbors_that_no_evaluation_has_seen_are_named():
     rng = np.random.default_rng(8)
     zero = np.zeros((1, 2), np.float32)
@@ -311,3 +408,10 @@ def test_loaded_values_are_read_and_wait_for_an_evaluation_otherwise():
         again.state_values(torch.arange(22))
     with pytest.raises(ValueError, match="slot 0 "):
         again.action_values(slots)
+    nodes, values = graph.settled_values()
+    again.evaluate(uniform)
+    again.load_values(nodes[:5], values[:5])
+    assert [part.tolist() for part in again.settled_values()] == [
+        nodes[:5].tolist(),
+        values[:5].tolist(),
+    ]

@@ -12,6 +12,7 @@ from hypothesis.extra.numpy import arrays
 
 from nearl import theory
 from nearl.theory import LipschitzWarning
+from nearl.theory.continuity import _outward
 
 numbers = st.floats(-4, 4, width=16)
 tiny = st.integers(1, 3).flatmap(
@@ -146,6 +147,20 @@ def test_dimension_is_that_of_the_set_and_not_of_the_space(dim):
     assert abs(theory.covering_curve(points).dimension - dim) < 0.3 * dim  # boundaries count
 
 
+def test_a_dimension_is_read_from_nets_of_comparable_size():
+    curve = theory.covering_curve(np.random.default_rng(0).random((4000, 2)))
+    sizes = curve.upper[curve.fitted]
+    assert len(sizes) >= 3 and sizes.max() <= 4000 // 8 and sizes.min() >= sizes.max() // 16
+    assert sizes.min() > 8
+
+
+def test_copies_of_points_leave_the_dimension_finite():
+    points = np.repeat(np.random.default_rng(0).random((150, 2)), 20, axis=0)
+    curve = theory.covering_curve(points)
+    assert curve.epsilons[-1] == 0 and curve.upper[-1] == 150
+    assert (curve.epsilons[curve.fitted] > 0).all() and np.isfinite(curve.dimension)
+
+
 def test_the_dimension_of_one_coordinate_and_of_too_few_points():
     line = np.random.default_rng(0).random((400, 1))
     assert abs(theory.intrinsic_dimension(line).two_nn - 1) < 0.2
@@ -185,6 +200,13 @@ def test_the_nearest_earlier_point_is_found():
     assert np.allclose(theory.nearest_earlier(points, [7, 199]), apart[[7, 199]])
     with pytest.raises(ValueError, match="indices must lie"):
         theory.nearest_earlier(points, [200])
+
+
+def test_of_many_copies_the_first_are_neighbors():
+    pairs, apart = theory.neighbor_pairs(np.ones((9, 2)), 2)
+    assert (apart == 0).all()
+    others = pairs[:, 1].reshape(9, 2).tolist()
+    assert others == [[1, 2], [0, 2]] + [[0, 1]] * 7
 
 
 @settings(max_examples=20, deadline=None)
@@ -233,6 +255,13 @@ def test_the_slope_of_a_lipschitz_function_is_never_passed(seed, dim, constant):
     assert found.largest <= constant * (1 + 1e-6)
     assert found.largest > 0.6 * constant
     assert found.share_above(constant * 1.001) == 0.0 and found.share_above(0.0) == 1.0
+
+
+def test_pairs_as_steep_as_a_constant_are_not_above_it():
+    line = np.repeat(np.arange(20.0), 2)  # pairs of copies have no slope
+    found = theory.estimate_lipschitz(line[:, None], 3 * line)
+    assert found.largest == 3.0 and found.share_above(3.0) == 0.0
+    assert found.share_above(np.nextafter(3.0, 0.0)) == 1.0
 
 
 def test_a_linear_transition_has_its_largest_singular_value():
@@ -301,6 +330,12 @@ def test_lipschitz_functions_have_no_growth(function, dim):
     assert not any(one.reasons for one in found)
 
 
+def test_growth_is_read_from_the_first_steep_slope_on_without_the_faint():
+    top = np.array([0.1, 0.2, 1.0, 0.1, 0.01, 0.3])
+    middle, kept = _outward(np.arange(6.0), top)
+    assert middle.tolist() == [2.0, 3.0, 5.0] and kept.tolist() == [1.0, 0.1, 0.3]
+
+
 def test_nothing_is_said_of_growth_without_slopes_or_with_few_points():
     assert np.isnan(grown(0, 300, 2, lambda x: np.zeros(300)).growth)
     assert np.isnan(grown(0, 10, 2, lambda x: x[:, 0]).growth)
@@ -318,6 +353,16 @@ def test_the_distortion_of_a_map_is_found():
     with pytest.warns(LipschitzWarning, match="one point of the intrinsic space and two"):
         twice = np.concatenate([inner, inner])
         assert theory.bi_lipschitz(twice, np.c_[twice, np.repeat([0, 1], 400)]) == np.inf
+
+
+def test_where_a_curve_nearly_meets_itself_its_distortion_is_found():
+    """A circle with a gap of one of n steps: its ends are n - 1 steps apart along the curve."""
+    n = 2000
+    turn = 2 * np.pi * np.arange(n) / n
+    circle = np.stack([np.cos(turn), np.sin(turn)], 1) / (2 * np.pi)
+    assert theory.bi_lipschitz(turn[:, None] / (2 * np.pi), circle) == pytest.approx(
+        n - 1, rel=0.01
+    )
 
 
 def test_keys_and_outcomes_have_to_match():

@@ -23,6 +23,8 @@ space = {"diameter": st.floats(0.1, 10), "dimension": st.floats(1, 8)}
 def test_the_bounds_are_the_papers_formulas():
     assert theory.smoothness(2.0, 3.0) == 8.0  # L1 (L2 + 1)
     assert theory.observed_smoothness(2.0, 3.0, 2.0) == (3 * 4 + 1) * 2 * 2  # (L2 C^2 + 1) L1 C
+    assert theory.value_smoothness(2.0, 3.0, 3) == 2 * (1 + 3 + 9)  # L_r (1 + L2 + L2^2)
+    assert theory.value_smoothness(2.0, 3.0, 3, gamma=0.5) == 2 * (1 + 1.5 + 2.25)
     bound = theory.theorem_4(100, horizon=5, lipschitz=8.0, epsilon=0.1, covering=40)
     assert bound == pytest.approx(5 * 40 + 2 * 0.1 * 8 * 100 * 5)
     bound = theory.lemma_7(100, horizon=5, l1=2.0, l2=3.0, c=2.0, epsilon=0.1, covering=40)

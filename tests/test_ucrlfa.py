@@ -123,6 +123,58 @@ def test_an_epsilon_net_is_separated_bounded_and_still_an_upper_bound():
             assert (thin(queries, n) >= exact(queries, n) - 1e-12).all()
 
 
+def stored(points, **options):
+    """An envelope with one action over points that all lead to themselves."""
+    keys = np.asarray(points, dtype=np.float64)
+    envelope = HorizonEnvelope(keys.shape[1], actions=1, horizon=2, **options)
+    envelope.add(keys, np.zeros(len(keys)), keys[:, None], np.zeros(len(keys), bool))
+    return envelope
+
+
+def test_a_set_is_thinned_by_the_least_epsilon_that_halves_it():
+    line = np.arange(8.0)[:, None]
+    full = stored(line, max_points=8)
+    assert len(full) == 8 and full.epsilon == 0.0
+    thin = stored(line, max_points=7)  # 1 and 1.5 leave every second point, 4 of them
+    assert thin.epsilon == 2.25 and thin.keys[:, 0].tolist() == [0.0, 3.0, 6.0]
+
+
+def test_what_is_just_epsilon_away_is_not_in_the_net():
+    cross = np.array([[0.0, 0.0], [1.0, 0.0], [0.0, 1.0], [-1.0, 0.0]])
+    thin = stored(np.concatenate([cross, cross + 50]), max_points=7)
+    assert thin.epsilon == 1.0 and thin.keys.tolist() == [[0.0, 0.0], [50.0, 50.0]]
+
+
+def test_a_point_that_comes_into_reach_is_still_far_from_what_was_there():
+    """Of three steps the third is near the next state of the first, and leads back to it."""
+    keys, after = np.array([[0.0], [50.0], [100.2]]), np.array([[[100.0]], [[60.0]], [[0.5]]])
+    rewards, over = np.array([0.1, 0.2, 0.0]), np.zeros(3, bool)
+    envelope = HorizonEnvelope(1, actions=1, horizon=3, lipschitz=1.0)
+    for part in (slice(0, 2), slice(2, 3)):
+        envelope.add(keys[part], rewards[part], after[part], over[part])
+    expected = plain_labels(keys, rewards, after, over, lipschitz=np.ones(3), horizon=3)
+    np.testing.assert_allclose(envelope.labels, expected, atol=1e-12)
+    assert envelope.labels[2].tolist() == pytest.approx([0.1 + 0.8, 0.2 + 2.0, 0.0 + 0.8])
+
+
+@pytest.mark.parametrize("lipschitz", [0.2, 1.0, 4.0])
+def test_in_many_dimensions_a_distance_is_summed_as_far_as_it_matters(lipschitz):
+    rng = np.random.default_rng(3)
+    envelope = HorizonEnvelope(40, actions=2, horizon=4, lipschitz=lipschitz)
+    data = [[keys / 6, *rest] for keys, *rest in episodes(rng, 10, dim=40)]
+    for episode in data:
+        episode[2] = episode[2] / 6
+        envelope.add(*episode)
+    parts = [np.concatenate(part) for part in zip(*data, strict=True)][:4]
+    expected = plain_labels(*parts, lipschitz=np.full(4, lipschitz), horizon=4)
+    np.testing.assert_allclose(envelope.labels, expected, atol=1e-12)
+    queries = envelope.keys[::3] + 0.02 * rng.normal(size=(20, 40))
+    apart = np.linalg.norm(queries[:, None] - envelope.keys, axis=-1)
+    for n in range(1, 5):
+        right = np.minimum(n, (envelope.labels[n - 1] + lipschitz * apart).min(1))
+        np.testing.assert_allclose(envelope(queries, n), right, rtol=1e-9)
+
+
 def test_saved_points_give_the_same_values():
     envelope = HorizonEnvelope(3, actions=2, horizon=4, lipschitz=2.0, epsilon=0.1)
     for episode in episodes(np.random.default_rng(1), 20):

@@ -20,7 +20,7 @@ from nearl.studies.default_arms import REPORT, SEARCH, Arm, chosen
 from nearl.studies.default_cells import PARTS, Cell, Part, make_cells, quick
 from nearl.studies.intervals import iqm_interval
 from nearl.studies.population_results import Evaluations, read, write
-from nearl.studies.ratios import geometric_mean, iqm_ratio, pooled
+from nearl.studies.ratios import geometric_mean, iqm_ratio, pooled, resampled
 
 torch.set_num_threads(1)  # networks this small are slower on several
 ROOT = Path(__file__).parents[1]
@@ -164,6 +164,51 @@ def test_ratios_of_iqms_by_hand():
     tasks = [(2.0 * y, y), (0.5 * y, y), (8.0 * x, x)]
     assert pooled(tasks)["ratio"] == pytest.approx(2.0)
     assert pooled(tasks)["interval"] == pytest.approx([2.0, 2.0])
+
+
+def test_tasks_draw_seeds_of_their_own_and_the_fewest_are_told():
+    rng = np.random.default_rng(0)
+    many, few = (tuple(rng.uniform(1, 2, (2, n))) for n in (9, 6))
+    first, second = resampled([many, many])
+    assert first.shape == second.shape and (first != second).mean() > 0.9
+    alone, twice = (pooled([many] * n)["interval"] for n in (1, 2))
+    assert twice[1] - twice[0] == pytest.approx((alone[1] - alone[0]) / 2**0.5, rel=0.1)
+    assert pooled([many, few])["seeds"] == pooled([few, many])["seeds"] == 6
+
+
+def reaching(**ends):
+    """Evaluations every 100,000 steps of members that reach so many of five."""
+    steps = 100_000 * np.arange(1, 6)
+    curves = {
+        name: np.where(np.arange(5) < n, 1.0 + np.arange(5), np.nan) for name, n in ends.items()
+    }
+    return Evaluations(steps, curves)
+
+
+def test_marks_are_where_some_seed_of_each_arm_has_been_and_where_all_have():
+    for marks in (
+        lambda found: default_summary.marks_of(found, "nntd3", "td3"),
+        lambda found: mujoco_summary.marks_of(found, ("nntd3", "td3")),
+    ):
+        behind = reaching(nntd3_0=5, nntd3_1=5, td3_0=2, td3_1=2)
+        assert marks(behind) == [100_000, 200_000]
+        just = reaching(nntd3_0=5, nntd3_1=5, td3_0=3, td3_1=2)
+        assert marks(just) == [100_000, 200_000, 300_000]
+
+
+def test_a_task_is_not_compared_where_not_all_of_its_seeds_have_been():
+    """But at the end of another that is meant to be as long, and at the study's own marks."""
+    whole = reaching(nntd3_0=4, nntd3_1=4, td3_0=4, td3_1=4)
+    cut = reaching(nntd3_0=4, nntd3_1=2, td3_0=4, td3_1=2)
+    tasks = {"Whole": whole, "Cut": cut}
+    ends = {
+        alike: default_summary.pairs_of(tasks, "nntd3", "td3", alike=alike)
+        for alike in (False, True)
+    }
+    found = {alike: {mark: set(by) for mark, by in of.items()} for alike, of in ends.items()}
+    both = {"Whole", "Cut"}
+    marks = {100_000: both, 200_000: {"Cut"}, 300_000: both, 400_000: {"Whole"}}
+    assert found == {False: marks, True: marks | {200_000: both}}
 
 
 def test_a_base_that_is_not_above_zero_has_no_ratio():

@@ -95,10 +95,30 @@ def test_the_measured_regret_lies_under_the_bound(study):
         measured = regret.cumulative(folder, cell).max(0)
         bound = regret_bound.bound(np.arange(1, cell.length + 1), constants)
         assert (measured <= bound).all() and (np.diff(bound) > 0).all()
-        assert constants["bound"] == bound[-1]
+        assert constants["bound"] == bound[-1] and constants["reference_slope"] == 2 / 3
         first = constants["bound_informative_from"]
         for episodes, holds in ((first, True), (0.9 * first, False)):
             assert (regret_bound.bound(episodes, constants) < 5 * episodes).all() == holds
+
+
+def test_the_bound_is_that_of_the_best_cover_by_cubes():
+    cell = {"d": 2, "actions": 5, "horizon": 4, "l1": 0.5, "l2": 1.0, "c": 1.0}
+    sides = np.arange(1, 200)
+    radius = np.sqrt(0.5**2 + 0.5**2) / sides  # of a ball around a square of that side
+    for episodes in (10, 1e4, 1e6):
+        bounds = 4 * (5 * sides**2 + 2 * radius * 1.0 * episodes)  # L = 0.5 (1 + 1)
+        assert regret_bound.bound(episodes, cell) == pytest.approx(bounds.min())
+
+
+def test_the_best_evaluation_is_the_mean_of_what_each_seed_had_at_best(tmp_path):
+    cell = replace(regret.make_cells()[-1], seeds=(0, 1))
+    for seed, values in enumerate(([1.0, 5.0, 2.0], [3.0, 2.0, 1.0])):
+        path = regret.cell_file(tmp_path, cell, seed)
+        path.parent.mkdir(exist_ok=True)
+        path.write_text(json.dumps({"evaluations": values, "points": 10.0 * (seed + 1)}))
+    found = regret.summarize_cartpole(tmp_path, cell)
+    assert found["best_evaluation"] == 4.0 and found["last_evaluation"] == 1.5
+    assert found["points"] == 15.0
 
 
 def test_the_committed_slopes_do_not_depend_on_the_ambient_dimension():

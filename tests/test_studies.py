@@ -11,7 +11,7 @@ from nearl.cli import app
 from nearl.cli_study import parse_seeds
 from nearl.runs import Run
 from nearl.studies import cartpole, cells, nnac, pendulum, regret
-from nearl.studies.intervals import interval
+from nearl.studies.intervals import interval, iqm
 
 
 def test_the_pendulum_study_has_six_arms_with_the_same_budget():
@@ -52,6 +52,11 @@ def test_the_bootstrap_interval_covers_the_mean_as_often_as_it_says():
     low, high = interval(rng.normal(size=(40, 2000)), draws=1000)
     assert 0.90 < np.mean((low < 0) & (high > 0)) < 0.98
     assert interval(np.full(5, 3.0)) == pytest.approx([3.0, 3.0])
+
+
+def test_the_interquartile_mean_leaves_out_a_quarter_on_either_side():
+    values = np.random.default_rng(0).permutation(np.arange(20.0) ** 2)
+    assert iqm(values) == pytest.approx(np.mean(np.arange(5.0, 15.0) ** 2))
 
 
 def test_seeds_are_numbers_and_ranges():

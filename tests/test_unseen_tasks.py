@@ -100,8 +100,8 @@ def test_a_verdict_needs_an_interval_on_one_side_of_zero_and_some_seeds():
     for shift, verdict in ((50.0, "better"), (-50.0, "worse"), (0.0, "even")):
         pair = base + shift + rng.normal(0.0, 5.0, 10), base
         assert difference(pair)["verdict"] == verdict
-        few = tuple(scores[: LEAST - 1] for scores in pair)
-        assert difference(few)["verdict"] is None
+        few, enough = (tuple(scores[:n] for scores in pair) for n in (LEAST - 1, LEAST))
+        assert difference(few)["verdict"] is None and difference(enough)["verdict"] is not None
 
 
 def learned(*, level, slope, seeds=range(6), length=50, every=400):
@@ -134,6 +134,13 @@ def test_the_comparison_knows_neither_zero_nor_unit_of_returns(monkeypatch):
     assert found["area"]["over_range"]["value"] == pytest.approx(0.05, abs=0.01)
     assert found["return"]["over_range"]["value"] == pytest.approx(0.1, abs=0.04)
     assert found["range"] == curve_range(plain, "td3", 20_000) == pytest.approx(400.0, rel=0.05)
+
+
+def test_the_range_of_a_curve_is_from_its_lowest_to_its_highest_point():
+    for curve in ([0.0, 9.0, 4.0], [4.0, -5.0, 1.0], [4.0, 1.0, -5.0]):
+        found = Evaluations(np.array([10, 20, 30]), {"td3_0": np.array(curve)})
+        assert curve_range(found, "td3", 30) == 9.0
+        assert curve_range(found, "td3", 10) == 0.0
 
 
 def test_a_base_without_any_range_has_plain_differences():

@@ -8,6 +8,7 @@ import torch
 from scipy import stats
 from stable_baselines3 import DDPG, TD3
 
+from nearl.metrics import ActionCode, Standardized
 from nearl.population import MemberSettings, settings_from_preset
 from nearl.population.adam import StackedAdam
 from nearl.population.draws import BLOCK, Draws
@@ -239,7 +240,10 @@ def test_a_sweep_is_what_differs_between_members_of_an_algorithm():
         ({"net_arch": 64}, "net_arch must be whole sizes of layers.*got 64"),
         ({"net_arch": (8.5,)}, r"net_arch must be whole sizes of layers.*got \(8.5,\)"),
         ({"nn": {"per_episode": (64, 4)}}, "once per step"),
-        ({"nn": {"metric": object()}}, "measures by 'standardized' or 'raw'"),
+        (
+            {"nn": {"metric": Standardized(3, ActionCode.box(1))}},
+            "measures by 'standardized' or 'raw'",
+        ),
     ],
 )
 def test_bad_settings_are_named(changes, message):

@@ -215,8 +215,9 @@ def check_same(cell: PopulationCell, found: Evaluations, results: Path) -> None:
     if names := differing(read(path), found):
         raise ValueError(
             f"{', '.join(names)}: evaluated once more, not what '{path}' has at the same step, so "
-            "this is another run than the one that was cut. Train without eval_from "
-            "(--evaluate-from), into another results folder"
+            "this is another run than the one that was cut. Train the arms and seeds together that "
+            "it had together (beside others a member is the same to rounding only), or without "
+            "eval_from (--evaluate-from), into another results folder"
         )
 
 

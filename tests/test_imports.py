@@ -47,7 +47,7 @@ LAYERS = [  # a module imports only from its own layer or an earlier one
     {"algorithms", "evaluation", "pictures", "population", "recorder", "run_folder", "runs"},
     {"bench", "inspection", "studies"},
     {"__main__", "cli", "cli_bench", "cli_metric", "cli_inspect", "cli_population", "cli_study"}
-    | {"cli_compare", "cli_console", "cli_default", "cli_sac", "cli_set"},
+    | {"cli_compare", "cli_console", "cli_default", "cli_paper", "cli_sac", "cli_set"},
 ]
 CORE = set().union(*LAYERS[:4])
 

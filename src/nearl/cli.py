@@ -19,6 +19,7 @@ from nearl.cli_console import console, errors
 from nearl.cli_default import study_default, study_merge, study_ratio
 from nearl.cli_inspect import inspect
 from nearl.cli_metric import metric_app
+from nearl.cli_paper import study_paper
 from nearl.cli_population import population
 from nearl.cli_sac import study_sac
 from nearl.cli_set import parse
@@ -39,6 +40,7 @@ study_app.command("default")(study_default)
 study_app.command("ratio")(study_ratio)
 study_app.command("merge")(study_merge)
 study_app.command("sac")(study_sac)
+study_app.command("paper")(study_paper)
 app.add_typer(bench_app, name="bench")
 app.add_typer(study_app, name="study")
 app.add_typer(metric_app, name="metric")

@@ -170,7 +170,10 @@ def study_cartpole(
     results: Results = Path("results/cartpole"),
     jobs: Jobs = 2,
     only: Annotated[
-        str, typer.Option(help="Only arms whose name begins with this: state, pixels, ablation.")
+        str,
+        typer.Option(
+            help="Only arms whose names begin like this: state,projected,pixels,ablation."
+        ),
     ] = "",
     seeds: Annotated[str, typer.Option(help="Only these of the seeds, e.g. 0-4.")] = "0-9",
     quick: Annotated[
@@ -187,7 +190,7 @@ def study_cartpole(
     arms = tuple(
         replace(arm, seeds=tuple(seed for seed in arm.seeds if seed in wanted))
         for arm in every
-        if arm.name.startswith(only)
+        if arm.name.startswith(tuple(only.split(",")))
     )
     if quick:
         arms = cartpole.quick([arm for arm in arms if only or arm.name in cartpole.QUICK])

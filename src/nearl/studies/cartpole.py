@@ -1,4 +1,4 @@
-"""NNAC on CartPole from every input, beside DDDQN, TRPO, PPO, SAC and NEC: the paper's Figure 2."""
+"""NNAC on CartPole from every input, beside DDDQN, TRPO, PPO, SAC and NEC, as in the paper."""
 
 from __future__ import annotations
 

@@ -33,14 +33,16 @@ def table(summary: Mapping[str, Any]) -> str:
     """One table for each group that has arms."""
     parts = []
     for title, beginnings in GROUPS.items():
-        rows = [
-            _row(name.removeprefix("ablation-"), arm)
-            for name, arm in summary.items()
-            if name.startswith(beginnings)
-        ]
-        if rows:
-            parts.append("\n".join([f"### {title}", "", line(HEAD), line(["---"] * 7), *rows]))
+        own = {name: arm for name, arm in summary.items() if name.startswith(beginnings)}
+        if own:
+            parts.append("\n".join([f"### {title}", "", *rows(own)]))
     return "\n\n".join([*parts, NOTES]) + "\n"
+
+
+def rows(arms: Mapping[str, Any]) -> list[str]:
+    """The lines of a table of these arms; none without any."""
+    own = [_row(name.removeprefix("ablation-"), arm) for name, arm in arms.items()]
+    return [line(HEAD), line(["---"] * len(HEAD)), *own] if own else []
 
 
 def _row(name: str, arm: Mapping[str, Any]) -> str:

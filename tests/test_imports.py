@@ -92,10 +92,45 @@ def test_the_core_needs_neither_sb3_nor_gymnasium():
 
 def test_importing_the_core_imports_neither_sb3_nor_gymnasium():
     code = (
-        "import sys, nearl; nearl.NNCritic; "
+        "import sys, nearl; nearl.NNCritic, nearl.SoftNN, nearl.CandidateGraph, nearl.Experience; "
         "assert not {'stable_baselines3', 'gymnasium'} & set(sys.modules); "
         "nearl.NNAC, nearl.evaluate; assert 'stable_baselines3' in sys.modules"
     )
     subprocess.run([sys.executable, "-c", code], check=True)
     with pytest.raises(AttributeError, match="DQN"):
         nearl.DQN  # noqa: B018
+
+
+def test_the_command_line_answers_before_torch_is_loaded():
+    code = (
+        "import sys; from typer.testing import CliRunner; from nearl.cli import app; "
+        "assert CliRunner().invoke(app, ['study', 'paper', '--help']).exit_code == 0; "
+        "assert not {'torch', 'numba', 'stable_baselines3'} & set(sys.modules)"
+    )
+    subprocess.run([sys.executable, "-c", code], check=True)
+
+
+def test_public_names_and_modules_are_found_when_they_are_asked_for():
+    code = (
+        "import nearl; assert set(nearl.__all__) <= set(dir(nearl)); "
+        "assert all(getattr(nearl, name) is not None for name in nearl.__all__); "
+        "assert nearl.metrics.WeightedL2 is nearl.WeightedL2; "
+        "assert 'WeightedL2' in vars(nearl)"
+    )
+    subprocess.run([sys.executable, "-c", code], check=True)
+    assert set(nearl._MODULES) == set(nearl.__all__)
+
+
+def test_an_interrupt_while_the_command_line_is_imported_leaves_no_traceback():
+    code = (
+        "import sys\n"
+        "class Interrupt:\n"
+        "    def find_spec(self, name, path=None, target=None):\n"
+        "        if name == 'nearl.cli':\n"
+        "            raise KeyboardInterrupt\n"
+        "sys.meta_path.insert(0, Interrupt())\n"
+        "from nearl.__main__ import main\n"
+        "main()"
+    )
+    ended = subprocess.run([sys.executable, "-c", code], capture_output=True)
+    assert (ended.returncode, ended.stdout, ended.stderr) == (130, b"", b"")

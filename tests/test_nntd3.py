@@ -207,6 +207,8 @@ def test_accelerating_and_undoing_is_bit_identical_to_never_having_done_so():
 
 
 def test_accelerate_refuses_what_has_no_actor_or_has_the_module_already():
+    with pytest.raises(TypeError, match=r"the class TD3: make one first, accelerate\(TD3\("):
+        nearl.accelerate(TD3)
     with pytest.raises(TypeError, match="got DQN"):
         nearl.accelerate(DQN("MlpPolicy", "CartPole-v1", buffer_size=100))
     model = NNTD3("MlpPolicy", "Pendulum-v1", **small())
@@ -494,6 +496,17 @@ def test_damaged_and_foreign_files_are_named_and_nothing_is_lost(tmp_path):
         model.load_replay_buffer(tmp_path / "other.pkl")
     assert len(model.soft.memory) == 60
     model.learn(20, reset_num_timesteps=False)
+
+
+def test_a_model_is_no_replay_buffer_and_the_error_says_what_loads_it(tmp_path):
+    model = NNTD3("MlpPolicy", "Pendulum-v1", nn=ON, seed=0, **small()).learn(60)
+    model.save(tmp_path / "model.zip")
+    for path in (tmp_path / "model.zip", str(tmp_path / "model.zip")):
+        with pytest.raises(ValueError, match=r"no replay buffer: it holds a model.*NNTD3\.load"):
+            model.load_replay_buffer(path)
+    with pytest.raises(FileNotFoundError):  # with a suffix it would be the model
+        model.load_replay_buffer(tmp_path / "model")
+    assert len(model.soft.memory) == 60
 
 
 def test_the_module_makes_targets_faster_and_never_slower():

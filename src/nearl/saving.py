@@ -10,8 +10,6 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import IO, Any
 
-import torch
-
 
 class CorruptFileError(ValueError):
     """A file that nearl wrote is truncated, damaged, or not one of nearl's."""
@@ -51,6 +49,8 @@ def write_text(path: str | os.PathLike[str], text: str) -> Path:
 
 def save_state(path: str | os.PathLike[str], kind: str, state: dict[str, Any]) -> Path:
     """Save plain data and tensors under a ``kind`` that ``load_state`` checks."""
+    import torch
+
     payload = {"nearl": kind, "version": 1, "state": state}
     return write_atomically(path, lambda file: torch.save(payload, file))
 
@@ -79,6 +79,8 @@ def check_archive(path: str | os.PathLike[str], kind: str) -> bytes:
 
 def load_state(path: str | os.PathLike[str], kind: str) -> dict[str, Any]:
     """Load what ``save_state`` wrote; a damaged or foreign file says so."""
+    import torch
+
     data = check_archive(path, kind)
     try:
         payload = torch.load(io.BytesIO(data), map_location="cpu", weights_only=False)

@@ -66,6 +66,11 @@ def accelerate(
     """
     if isinstance(model, SoftUpdate):
         raise ValueError(f"{type(model).__name__} has the module already; nearl.plain(...) undoes")
+    if isinstance(model, type):
+        raise TypeError(
+            f"accelerate takes an agent, got the class {model.__name__}: make one first, "
+            f"accelerate({model.__name__}('MlpPolicy', env))"
+        )
     networks = [getattr(model, name, None) for name in ("actor", "critic")]
     if not isinstance(model, OffPolicyAlgorithm) or None in networks:
         raise TypeError(

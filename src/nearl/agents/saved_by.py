@@ -14,6 +14,7 @@ from typing import Any, NamedTuple
 from zipfile import BadZipFile, ZipFile
 
 from nearl.agents.files import saved_file
+from nearl.saving import CorruptFileError
 
 OWN = {"config", "preset", "_trained_at"}  # what a model of NNAC holds
 SIGNS = {  # what a model of another agent holds, the rarest first
@@ -74,6 +75,22 @@ def telling_others(path: Any, kind: type) -> Iterator[None]:
         if content is None or not _foreign(content.data, kind):
             raise
         raise content.refused(kind.__name__) from error
+
+
+@contextmanager
+def telling_archives(path: Any, what: str) -> Iterator[None]:
+    """Say what a file holds that cannot be read as ``what``, which is never an archive."""
+    try:
+        yield
+    except CorruptFileError as error:
+        missing = isinstance(path, str | Path) and not Path(path).is_file()  # SB3 adds a suffix
+        content = None if missing else content_of(path)
+        if content is None:
+            raise
+        remedy = content.remedy or f"give what save_{what.replace(' ', '_')} wrote"
+        raise ValueError(
+            f"{content.file} is no {what}: it holds {content.what}; {remedy}"
+        ) from error
 
 
 def content_of(path: Any) -> Content | None:

@@ -27,7 +27,7 @@ from nearl.agents.named_env import wrap_env
 from nearl.agents.neighbor_buffer import NeighborReplayBuffer
 from nearl.agents.refusals import refuse, refuse_actor, refuse_buffer
 from nearl.agents.saturation import Saturation
-from nearl.agents.saved_by import telling_others
+from nearl.agents.saved_by import telling_archives, telling_others
 from nearl.agents.targets import target_networks
 from nearl.presets import default_module
 from nearl.soft_config import SoftNNConfig, WeightSchedule
@@ -251,7 +251,8 @@ class SoftUpdate(OffPolicyAlgorithm):
         """SB3's own; a plain buffer becomes one with neighbors."""
         before, load = self.replay_buffer, super().load_replay_buffer
         try:
-            read_whole(path, "replay buffer", lambda: load(path, truncate_last_traj))
+            with telling_archives(path, "replay buffer"):
+                read_whole(path, "replay buffer", lambda: load(path, truncate_last_traj))
             refuse_buffer(path, self.replay_buffer, before)
             self._attach()
         except BaseException:

@@ -33,9 +33,6 @@ app = typer.Typer(
     add_completion=False,
     pretty_exceptions_enable=False,
 )
-app.command("population")(population)
-app.command("inspect")(inspect)
-app.command("compare")(compare)
 study_app.command("default")(study_default)
 study_app.command("ratio")(study_ratio)
 study_app.command("merge")(study_merge)
@@ -217,6 +214,11 @@ def demo(
     draw(Run(out))
     video(out, out=None, seed=12345)
     console.print(f"model: {out / 'model.zip'}   evaluations: {out / 'eval.csv'}")
+
+
+app.command("population")(population)
+app.command("compare")(compare)
+app.command("inspect")(inspect)
 
 
 def told(error: Exception) -> str | None:

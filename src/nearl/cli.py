@@ -206,6 +206,8 @@ def demo(
     from nearl.run_folder import RunSettings
     from nearl.runs import Run
 
+    if not any(Path(__file__).parent.rglob("*.nbi")):  # what numba keeps
+        console.print("the first run compiles its loops, which takes half a minute")
     started = time.perf_counter()
     settings = RunSettings(algo="nnac", env="CartPole-v1", steps=steps, seed=seed, eval_every=250)
     run_with_progress(settings, out)

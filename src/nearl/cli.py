@@ -209,7 +209,9 @@ def demo(
     if not any(Path(__file__).parent.rglob("*.nbi")):  # what numba keeps
         console.print("the first run compiles its loops, which takes half a minute")
     started = time.perf_counter()
-    settings = RunSettings(algo="nnac", env="CartPole-v1", steps=steps, seed=seed, eval_every=250)
+    settings = RunSettings(
+        algo="nnac", env="CartPole-v1", steps=steps, seed=seed, eval_every=min(250, steps)
+    )
     run_with_progress(settings, out)
     console.print(f"trained {steps} steps in {time.perf_counter() - started:.0f} s")
     evaluate_run(out, episodes=100, seed=12345)

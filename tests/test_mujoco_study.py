@@ -30,7 +30,7 @@ def test_the_cells_are_four_tasks_in_order_by_preset():
     tasks = ["HalfCheetah-v4", "Hopper-v4", "Walker2d-v4", "Ant-v4"]
     assert [cell.env_id for cell in cells] == 2 * tasks
     assert [(cell.preset, len(cell.seeds)) for cell in cells] == 4 * [("paper", 10)] + 4 * [
-        ("authors", 5)
+        ("authors-steps", 5)
     ]
     assert {(c.steps, c.eval_every, c.eval_episodes) for c in cells} == {(1_000_000, 10_000, 5)}
     assert all(len(cell.members()) == 40 for cell in cells[:4])

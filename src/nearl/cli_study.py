@@ -221,7 +221,7 @@ def study_mujoco(
     arms: Annotated[str, typer.Option(help="Only these: td3,nntd3,ddpg,nnddpg.")] = "",
     version: Annotated[str, typer.Option(help="Of the tasks: v4 or v5.")] = "v4",
     steps: Annotated[int, typer.Option(help="Steps of every member.")] = 1_000_000,
-    seeds: Annotated[str, typer.Option(help="Seeds; default 10 for paper, 5 for authors.")] = "",
+    seeds: Annotated[str, typer.Option(help="Seeds; default 10 for paper, else 5.")] = "",
     block: Block = None,
     status: Status = False,
     report: ReportOnly = False,

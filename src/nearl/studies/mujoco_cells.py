@@ -14,7 +14,7 @@ TASKS = ("HalfCheetah", "Hopper", "Walker2d", "Ant")  # in this order
 VERSIONS = ("v4", "v5")
 ALGOS = ("td3", "nntd3", "ddpg", "nnddpg")
 SEEDS = {"paper": tuple(range(10)), "authors": tuple(range(5)), "authors-steps": tuple(range(5))}
-PRESETS = ("paper", "authors")  # what runs unless told otherwise
+PRESETS = ("paper", "authors-steps")  # what runs unless told otherwise
 
 # What a preset says of one arm alone; everything else both arms of a pair share.
 EXCEPTIONS: dict[tuple[str, str, str], dict[str, Any]] = {

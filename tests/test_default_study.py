@@ -1,5 +1,6 @@
 """The study of the default: arms as data, ratios with known answers, and runs that are cut."""
 
+import inspect
 import json
 import sys
 from dataclasses import replace
@@ -11,6 +12,7 @@ import torch
 from hypothesis import given, settings
 from hypothesis import strategies as st
 from hypothesis.extra.numpy import arrays
+from stable_baselines3 import DDPG, TD3
 
 from nearl.cli import main
 from nearl.population import settings_from_preset
@@ -98,7 +100,7 @@ def test_the_cells_are_tasks_by_blocks_of_seeds():
 @pytest.mark.parametrize(
     ("wrong", "message"),
     [
-        ({"part": "both"}, "part must be one of search, long, small, report, unseen; got 'both'"),
+        ({"part": "both"}, "part must be one of search, long, small, report, bare, bare-small, unseen; got 'both'"),
         ({"part": "search", "seeds": (99, 100)}, "chooses on seeds from 100 on.*got seed 99"),
         ({"part": "small", "seeds": (5,)}, "got seed 5 for the small part"),
         ({"part": "report", "seeds": (9, 100)}, "got seed 100 for the report"),
@@ -126,6 +128,26 @@ def test_the_small_part_is_the_search_with_small_networks():
             full.nn.anchor,
         )
     assert [m.nn.refresh_nodes for m in small.members()][1:] == [1_500, 2_000]  # an arm's own wins
+
+
+@pytest.mark.parametrize("algo", ["td3", "ddpg"])
+def test_the_bare_part_has_what_sb3_s_constructors_do(algo):
+    (cell,) = make_cells("bare", tasks=["Hopper"])
+    ours = next(m for m in cell.members() if m.algo == algo).as_dict()
+    model = {"td3": TD3, "ddpg": DDPG}[algo]("MlpPolicy", "Pendulum-v1", buffer_size=10)
+    same = ("learning_rate", "gamma", "tau", "batch_size", "learning_starts")
+    assert {name: ours[name] for name in same} == {name: getattr(model, name) for name in same}
+    assert ours["noise_std"] == 0.0 and model.action_noise is None
+    assert list(ours["net_arch"]) == model.policy.net_arch
+    assert (model.train_freq.frequency, model.gradient_steps) == (1, 1)  # as populations do
+    given = inspect.signature(type(model).__init__).parameters["buffer_size"].default
+    assert ours["buffer_size"] == given
+    if algo == "td3":
+        delay = ("policy_delay", "target_policy_noise", "target_noise_clip")
+        assert {name: ours[name] for name in delay} == {n: getattr(model, n) for n in delay}
+    small = next(m for m in make_cells("bare-small")[0].members() if m.algo == algo).as_dict()
+    assert small["learning_starts"] == 100 and small["noise_std"] == 0.0
+    assert list(small["net_arch"]) == [64, 64]
 
 
 def test_arms_are_chosen_by_the_beginning_of_their_names():

@@ -33,8 +33,9 @@ def study_default(
         str,
         typer.Option(
             help="search: choose on seeds from 100 on; long: the same, on other seeds and for "
-            "longer; small: with small networks, for a CPU; report: on seeds below; unseen: as the "
-            "report, on six tasks chosen in advance."
+            "longer; small: with small networks, for a CPU; report: on seeds below; bare: the same "
+            "with what SB3's constructors do, 100 random steps first and no noise; bare-small: "
+            "that with small networks; unseen: as the report, on six tasks chosen in advance."
         ),
     ] = "search",
     out: Annotated[Path, typer.Option(help="Folder of the runs.")] = Path("runs/study-default"),
@@ -49,7 +50,7 @@ def study_default(
         str,
         typer.Option(
             help="Only these arms: names, or how names begin: td3,kernel. Default all; of the "
-            "report td3,nntd3,ddpg,nnddpg, of unseen tasks td3,nntd3."
+            "report and of bare td3,nntd3,ddpg,nnddpg, of unseen tasks td3,nntd3."
         ),
     ] = "",
     seeds: Annotated[
@@ -58,8 +59,8 @@ def study_default(
     steps: Annotated[
         int | None,
         typer.Option(
-            help="Default 100,000; long 200,000, small 60,000, the report 1,000,000; unseen tasks "
-            "have their own."
+            help="Default 100,000; long 200,000, small and bare-small 60,000, bare 300,000, the "
+            "report 1,000,000; unseen tasks have their own."
         ),
     ] = None,
     block: Block = None,

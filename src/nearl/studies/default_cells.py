@@ -26,6 +26,8 @@ SMALL: dict[str, Any] = {  # half an hour on a core of a CPU for 40 agents
     "refresh_nodes": 1_500,
     "graph_size": 20_000,
 }
+# What SB3's constructors do otherwise than the presets, which have RL Zoo's settings.
+BARE: dict[str, Any] = {"learning_starts": 100, "noise_std": 0.0}
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -63,6 +65,21 @@ PARTS = {
         changes=tuple(SMALL.items()),
     ),
     "report": Part(arms=REPORT, seeds=tuple(range(10)), usual="td3,nntd3,ddpg,nnddpg"),
+    "bare": Part(
+        arms=REPORT,
+        seeds=tuple(range(10)),
+        steps=300_000,
+        changes=tuple(BARE.items()),
+        usual="td3,nntd3,ddpg,nnddpg",
+    ),
+    "bare-small": Part(
+        arms=REPORT,
+        seeds=tuple(range(10)),
+        steps=60_000,
+        eval_every=5_000,
+        changes=tuple((SMALL | BARE).items()),
+        usual="td3,nntd3,ddpg,nnddpg",
+    ),
     "unseen": Part(arms=REPORT, seeds=tuple(range(10)), usual="td3,nntd3", plans=UNSEEN),
 }
 

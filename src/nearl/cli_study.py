@@ -187,10 +187,11 @@ def study_cartpole(
     from nearl.studies.cartpole_arms import make_arms
 
     wanted, every = set(parse_seeds(seeds)), make_arms()
+    begins = tuple(filter(None, only.split(","))) or ("",)
     arms = tuple(
         replace(arm, seeds=tuple(seed for seed in arm.seeds if seed in wanted))
         for arm in every
-        if arm.name.startswith(tuple(only.split(",")))
+        if arm.name.startswith(begins)
     )
     if quick:
         arms = cartpole.quick([arm for arm in arms if only or arm.name in cartpole.QUICK])

@@ -315,12 +315,12 @@ def test_a_run_cut_in_pieces_equals_the_whole(tmp_path, cell, monkeypatch):
 
 
 def test_a_run_that_is_lost_need_not_be_evaluated_twice(tmp_path, cell):
-    cell = replace(cell.only(["td3"]), eval_every=65)
+    cell = replace(cell.only(["td3"]), eval_every=52)
     assert population_runs.run(tmp_path / "a", [cell], results=tmp_path / "whole", **OPTIONS)
     path, whole = tmp_path / f"{cell.file}.csv", read(tmp_path / "whole" / f"{cell.file}.csv")
 
     def go_on(eval_from, found=whole):
-        write(path, Evaluations(found.steps[:2], {k: v[:2] for k, v in found.returns.items()}))
+        write(path, Evaluations(found.steps[:4], {k: v[:4] for k, v in found.returns.items()}))
         runs = {"results": tmp_path, "checkpoints": False, "eval_from": eval_from}
         told.clear()
         return population_runs.run(
@@ -328,17 +328,29 @@ def test_a_run_that_is_lost_need_not_be_evaluated_twice(tmp_path, cell):
         )
 
     told = []
-    assert go_on(130)
+    assert go_on(208)
     assert read(path).returns.keys() == whole.returns.keys()
     assert path.read_bytes() == (tmp_path / "whole" / path.name).read_bytes()
-    assert told[1].startswith("step 65, not evaluated;")
-    assert [text.split(":")[0] for text in told[2:-1]] == ["step 130", "step 195", "step 260"]
-    with pytest.raises(ValueError, match="begin at step 195: .* have every seed's up to 130"):
-        go_on(195)
-    other = whole.returns | {"td3_1": whole.returns["td3_1"] + 1e-3}
-    with pytest.raises(ValueError, match="^td3_1: evaluated once more, not what"):
-        go_on(130, Evaluations(whole.steps, other))
-    assert len(read(path).steps) == 2
+    # the first, the second and the fourth tell whether this is the same run
+    left_out = [text for text in told if "not evaluated" in text]
+    assert [text.split(",")[0] for text in left_out] == ["step 156"]
+    evaluated = [text.split(":")[0] for text in told if ": td3 " in text]
+    assert evaluated == ["step 52", "step 104", "step 208", "step 260"]
+    with pytest.raises(ValueError, match="begin at step 260: .* have every seed's up to 208"):
+        go_on(260)
+
+
+def test_another_run_than_the_one_that_was_lost_stops_at_its_first_evaluation(tmp_path, cell):
+    cell = replace(cell.only(["td3"]), eval_every=52)
+    returns = {f"td3_{seed}": [1.0, 2.0, 3.0, 4.0] for seed in cell.seeds}
+    population_runs.keep(cell, evaluations(returns, every=52), tmp_path)
+    told, runs = [], {"results": tmp_path, "checkpoints": False, "eval_from": 208}
+    with pytest.raises(ValueError, match="^td3_0, td3_1.*: evaluated once more, not what"):
+        population_runs.run(
+            tmp_path, [cell], on_cell=lambda c, text: told.append(text), **runs, **OPTIONS
+        )
+    assert len(told) == 1  # of its beginning
+    assert read(tmp_path / f"{cell.file}.csv").returns["td3_0"].tolist() == [1.0, 2.0, 3.0, 4.0]
 
 
 def test_what_the_results_have_is_not_trained_again(tmp_path, cell, monkeypatch):

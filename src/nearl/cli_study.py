@@ -52,7 +52,8 @@ EvaluateFrom = Annotated[
     int,
     typer.Option(
         help="Evaluate from this step on: what comes before is in the results, of a run that was "
-        "cut and left no checkpoint. What both have must be the same."
+        "cut and left no checkpoint. What both have must be the same, which the first, second, "
+        "fourth, eighth ... evaluations tell soon."
     ),
 ]
 

@@ -33,8 +33,8 @@ class Evaluator:
     """Every ``every`` steps, ``episodes`` greedy episodes of a snapshot of every member.
 
     They are played in environments of ``env``, which come after the members' own: ``lanes`` of
-    each. The trainer steps those whose ``turn`` it is together with its own. There are none before
-    step ``start``.
+    each. The trainer steps those whose ``turn`` it is together with its own. Before step ``start``
+    there are few: the first, the second, the fourth, the eighth and so on.
     """
 
     def __init__(
@@ -61,7 +61,10 @@ class Evaluator:
         self._stale: Lanes = self.own[:0]  # lanes that moved after the snapshot was asked
 
     def due(self, step: int) -> bool:
-        return self.episodes > 0 and step >= self.start and step % self.every == 0
+        if not self.episodes or step % self.every:
+            return False
+        count = step // self.every
+        return step >= self.start or count & (count - 1) == 0  # a power of two
 
     def late(self, step: int) -> bool:
         """Whether an evaluation is due at ``step`` while the one before is under way.

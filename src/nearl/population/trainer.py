@@ -39,10 +39,10 @@ class Population:
     """``members`` trained for ``steps`` steps each, one simulation per member.
 
     With a folder ``out``, evaluations go to ``out/eval.csv`` and TensorBoard, and the population
-    continues from the folder's checkpoint where there is one. Nothing is evaluated before step
-    ``eval_from``, and training does not depend on that. ``threads`` is how many step
-    simulations, ``tf32`` whether matrix products on a GPU may round to it, ``module`` what makes
-    the nearest-neighbor phase of members whose ``nn.weight`` is above 0.
+    continues from the folder's checkpoint where there is one. Before step ``eval_from`` little is
+    evaluated (see ``Evaluator``), and training does not depend on that. ``threads`` is how many
+    step simulations, ``tf32`` whether matrix products on a GPU may round to it, ``module`` what
+    makes the nearest-neighbor phase of members whose ``nn.weight`` is above 0.
     """
 
     def __init__(

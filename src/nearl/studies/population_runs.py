@@ -54,8 +54,8 @@ def run(
     """Train what is missing, or for so many minutes; returns whether all of it is finished.
 
     Arms whose every seed is in the ``results`` are not trained again. Of a population that was cut
-    for good they may have the beginning: with ``eval_from`` nothing is evaluated before that step,
-    and what is evaluated then has to be what they have there.
+    for good they may have the beginning: with ``eval_from`` little is evaluated before that step,
+    just enough to tell soon whether this is the same run. What is evaluated must be what they have.
     Evaluations reach the ``results`` as they come. So many populations ``together`` take turns,
     step by step: their updates can fill a large GPU better. Without ``checkpoints`` a population
     that is cut begins anew. ``on_cell`` is told what becomes of each cell; ``options`` are the
@@ -119,7 +119,7 @@ def _train(
         for _ in take_turns([training for _, _, training, _ in trainings]):
             for cell, population, _, left in trainings:
                 population.stopping = interrupted()
-                unseen = population.step < population.evaluator.start and not population.table
+                unseen = not (population.table or population.evaluator.due(population.step))
                 if unseen and population.step % cell.eval_every == 0:
                     on_cell(cell, f"step {population.step:,}, not evaluated; {left()} left")
         stopped = interrupted()

@@ -123,6 +123,25 @@ def test_agents_evaluated_at_ends_of_episodes_are_compared(tmp_path):
     assert own["steps"] == 2000 and own["area"]["difference"]["value"] == 2.0
 
 
+def test_an_evaluation_after_a_long_episode_counts_for_all_steps_that_it_passed(tmp_path):
+    folders = []
+    for algo, more in (("td3", 0.0), ("nntd3", 3.0)):
+        for seed in range(6):
+            folder = evaluated(tmp_path / f"{algo}-{seed}", algo, seed, [1.0, 2.0, 3.0, 4.0])
+            late = {1020: 1.0, 3050 + seed: 3.0, 4001: 4.0}  # an episode from 1,020 to 3,050
+            rows = [f"{step},{value + more},0,10" for step, value in late.items()]
+            text = "\n".join(["step,mean_return,std_return,episodes", *rows]) + "\n"
+            (folder / "eval.csv").write_text(text)
+            folders.append(folder)
+    known = tasks_of(trained(folders))["Pendulum-v1"]
+    assert known.steps.tolist() == [1000, 2000, 3000, 4000]
+    assert known.returns["td3_0"].tolist() == [1.0, 3.0, 3.0, 4.0]
+    compare(folders, tmp_path / "out")
+    found = json.loads((tmp_path / "out" / "summary.json").read_text())["ends"]
+    own = found["nntd3"]["over td3"]["tasks"]["Pendulum-v1"]
+    assert own["steps"] == 4000 and own["area"]["difference"]["value"] == 3.0
+
+
 def test_arms_without_a_rival_are_named(pair, tmp_path):
     more = evaluated(tmp_path / "nnddpg-0", "nnddpg", 0, [1.0, 2.0, 3.0, 4.0])
     assert "Not compared" not in compare(pair[1], tmp_path / "out")

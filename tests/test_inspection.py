@@ -299,6 +299,9 @@ def test_a_member_of_a_population_can_be_inspected(tmp_path):
     found = inspect_run(tmp_path, member=0)
     assert found.page.name == "inspect-0.png" and found.measured.stored == 300
     assert found.measured.lipschitz == 1.0
+    assert found.measured.dropped == 100  # by a ring of 300
+    assert 100 <= found.measured.times[0] < found.measured.times[-1] < 400
+    assert 300 < found.measured.sample_times[-1] < 400
     with pytest.raises(ValueError, match="choose --member 0 to 1"):
         inspect_run(tmp_path)
     assert measure(open_run(tmp_path, member=1)).module == "none (weight 0)"

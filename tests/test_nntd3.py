@@ -329,7 +329,9 @@ def test_normalized_environments_shift_rewards_in_their_own_units():
     batch = model.replay_buffer.batch
     raw = model.soft.memory.column("reward", batch.slots)
     unit = 1 / np.sqrt(env.ret_rms.var + env.epsilon)
-    expected = (raw - 0.5 * batch.td_error) * unit
+    errors = model.soft.memory.column("td_error", batch.slots)
+    torch.testing.assert_close(batch.td_error, (errors * unit).float())
+    expected = raw * unit - 0.5 * batch.td_error
     torch.testing.assert_close(samples.rewards[:, 0], expected.float(), atol=1e-5, rtol=1e-4)
     obs = model.soft.memory["next_obs"][:5]
     normal = torch.as_tensor(env.normalize_obs(obs.numpy()))
@@ -341,6 +343,43 @@ def test_normalized_environments_shift_rewards_in_their_own_units():
     expected = fresh.td_error(model.soft.memory.gather(batch.slots), lambda x: model.soft.policy(x))
     assert not torch.equal(before, after)
     torch.testing.assert_close(after, expected, atol=1e-4, rtol=1e-4)
+
+
+@pytest.mark.parametrize("kind", [NNTD3, NNSAC, nearl.accelerated(TQC)])
+def test_the_unit_of_rewards_does_not_matter_where_they_are_normalized(kind):
+    """Neither to the critic nor to the actor's term, whose errors are in raw rewards' unit."""
+    found = []
+    for scale in (1.0, 100.0):
+        raw = gym.wrappers.TransformReward(gym.make("Pendulum-v1"), lambda r, c=scale: r * c)
+        env = VecNormalize(DummyVecEnv([lambda raw=raw: raw]), epsilon=0.0)
+        nn = SoftNNConfig.of(ON, lipschitz=0.0, refresh="batch", actor_weight=1.0)
+        model = kind("MlpPolicy", env, nn=nn, seed=0, **small(learning_starts=200))
+        model.learn(200)  # all at random
+        np.random.seed(0)  # noqa: NPY002
+        samples = model.replay_buffer.sample(64, env=env)
+        batch = model.replay_buffer.batch
+        means = torch.zeros_like(batch.act, requires_grad=True)
+        model.soft.actor_term(torch.zeros(()), means, batch).backward()
+        found.append((samples.rewards, batch.td_error, means.grad))
+    for one, other in zip(*found, strict=True):
+        torch.testing.assert_close(one, other, rtol=1e-3, atol=1e-4)
+        assert one.abs().max() > 1e-3
+
+
+def test_transitions_with_an_error_are_drawn_alike():
+    model = NNTD3("MlpPolicy", "Pendulum-v1", nn=ON, seed=0, **small(learning_starts=500))
+    model.learn(500)
+    buffer = model.replay_buffer
+    errors = torch.full((500,), torch.nan)
+    errors[100:400] = 1.0
+    buffer.memory.write_td(torch.arange(500), errors)
+    buffer.supervised = True
+    np.random.seed(0)  # noqa: NPY002
+    slots = [(buffer.sample(250), buffer.batch.slots)[1] for _ in range(240)]
+    drawn = torch.bincount(torch.cat(slots), minlength=500)  # 200 of each are expected
+    assert drawn[:100].sum() == drawn[400:].sum() == 0
+    thirds = drawn[100:400].reshape(3, 100).double().mean(1)
+    assert ((thirds - 200).abs() < 6).all()  # 5 standard errors
 
 
 def test_the_authors_order_trains_on_runs_of_consecutive_transitions_once_per_episode():

@@ -272,7 +272,7 @@ def test_weights_are_those_of_the_module_alone():
                 weight=float(rng.choice([0.0, 0.002, 0.5, 1.0])),
                 decay=float(rng.choice([0.0, 0.1, 1.0])),
                 unit=str(rng.choice(["episode", "step"])),
-                cutoff=None if rng.random() < 0.3 else int(rng.integers(30)),
+                cutoff=None if rng.random() < 0.3 else float(rng.integers(60)) / 2,
                 threshold=float(rng.choice([0.0, 1e-3, 0.3])),
                 refresh=str(rng.choice(["step", "batch"])),
                 critic_weight=beside[0],
@@ -296,6 +296,15 @@ def test_weights_are_those_of_the_module_alone():
         assert weights.on[:, 0].tolist() == [soft.schedule.on for soft in alone]
         assert phase.actor == any(soft.actor_weights[1] > 0 for soft in alone)
         assert phase.newest == any(valued)
+
+
+def test_a_cutoff_between_two_counts_ends_at_the_later_one():
+    weights = PopulationWeights([SoftNNConfig(weight=0.5, cutoff=10.5)], device="cpu")
+    on = []
+    for _ in range(12):  # where nothing else changes
+        weights.advance(np.array([False]))
+        on.append(bool(weights.on))
+    assert on == 10 * [True] + 2 * [False]
 
 
 def test_distinct_slots_come_first_and_each_slot_finds_its_own():

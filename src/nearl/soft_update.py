@@ -136,8 +136,8 @@ class SoftNN:
     ) -> AugmentedBatch:
         """Modifications 1 and 3: the batch with what its critic's target is made of.
 
-        Where batches are normalized, ``unit`` converts stored rewards to theirs, and ``gather``
-        gives stored transitions as they have them.
+        Where batches are normalized, ``unit`` converts stored rewards and errors to theirs, and
+        ``gather`` gives stored transitions as they have them.
         """
         config = self.config
         errors = batch.td_error
@@ -149,9 +149,10 @@ class SoftNN:
             clip=config.error_clip,
             positive_only=config.keep == "positive",
         )
+        used = used * unit
         reward = batch.reward * config.reward_scale if config.reward_scale != 1 else batch.reward
         if self.supervision > 0 and not self.paused:
-            reward = shifted_rewards(reward, used * unit, self.supervision)
+            reward = shifted_rewards(reward, used, self.supervision)
         self._used = used
         self.updates += 1
         augmented = AugmentedBatch(*batch._replace(reward=reward, td_error=used), self.gamma)

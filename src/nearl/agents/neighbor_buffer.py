@@ -128,7 +128,7 @@ class NeighborReplayBuffer(ReplayBuffer):
         slots = torch.from_numpy(batch_inds * self.n_envs + env_inds)
         if self.supervised:
             known = torch.nonzero(~self.memory["td_error"].isnan())[:, 0]
-            slots = known[slots % len(known)]
+            slots = known[np.random.randint(len(known), size=len(slots))]  # noqa: NPY002
         rows = self._rows(slots, env)
         batch: Transitions | AugmentedBatch = rows
         discounts = None

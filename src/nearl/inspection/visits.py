@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 
@@ -39,6 +39,7 @@ class Visits:
     module: str  # what the agent does with it, in words
     heeds: frozenset[str]  # settings that change what it does, of those that advice may be about
     unit: float = 1.0  # of the setting ``lipschitz``, in stored rewards
+    before: int = 0  # transitions that were overwritten before this memory was filled
 
     @property
     def slots(self) -> Ints:
@@ -49,7 +50,7 @@ class Visits:
     @property
     def first(self) -> int:
         """How many transitions were stored before the oldest that is left."""
-        return self.experience.memory.total - len(self.experience.memory)
+        return self.before + self.experience.memory.total - len(self.experience.memory)
 
     def keys(self, slots: Ints) -> NDArray[np.float32]:
         """Keys ``(n, dim)`` of the visited state-actions."""
@@ -111,7 +112,8 @@ def _open_population(folder: Path, member: int | None) -> Visits:
         raise ValueError(f"--member must be from 0 to {last} in '{folder}', got {member}")
     settings = population.members[member]
     title = f"member {member} ({settings.algo}) on {population.env_id}, seed {settings.seed}"
-    return visits_of(population.member(member), title=title)
+    found = visits_of(population.member(member), title=title)
+    return replace(found, before=population.step - len(found.experience))
 
 
 def visits_of(agent: Any, *, title: str) -> Visits:

@@ -36,7 +36,7 @@ class PopulationWeights:
 
         self.start = array([c.weight for c in configs], 0.0)
         self.decay = array([c.decay for c in configs], 0.0)
-        self.cutoff = array([c.cutoff for c in configs], math.inf)
+        self.cutoff = np.ceil(array([c.cutoff for c in configs], math.inf))  # as counts meet it
         self.threshold = array([c.threshold for c in configs], 0.0)
         self.critic = array([c.critic_weight for c in configs], math.nan)
         self.actor = array([c.actor_weight for c in configs], math.nan)

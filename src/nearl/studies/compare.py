@@ -49,11 +49,7 @@ def tasks_of(agents: Sequence[Trained]) -> dict[str, Evaluations]:
                 "with the same --eval-every"
             )
         names = list(found)
-        rows = [
-            row | {"member": i, "step": row["step"] // one.every * one.every}
-            for i, one in enumerate(found.values())
-            for row in one.rows
-        ]  # some agents are evaluated at the first end of an episode after a step
+        rows = [row | {"member": i} for i, one in enumerate(found.values()) for row in one.rows]
         tasks[env_id] = from_rows(rows, names)
     return tasks
 

@@ -94,9 +94,24 @@ def _run(folder: Path, given: RunSettings, among: Collection[RunSettings]) -> Tr
         others=_without_module(_values(folder, given)) | {"n_envs": given.n_envs},
         seed=given.seed,
         every=given.eval_every,
-        rows=Run(folder).rows(),
+        rows=_when_due(Run(folder).rows(), given.eval_every),
         preset=given.preset,
     )
+
+
+def _when_due(rows: Sequence[dict[str, Any]], every: int) -> list[dict[str, Any]]:
+    """Evaluations at the steps at which they were due.
+
+    Agents that learn after whole episodes are evaluated at the first end of one after that, which
+    counts for all the steps that a long episode has passed.
+    """
+    found, before = [], 0
+    for row in rows:
+        due = int(row["step"]) // every * every
+        found += [row | {"step": step} for step in range(before + every, due, every)]
+        found.append(row | {"step": due})
+        before = due
+    return found
 
 
 def _values(folder: Path, given: RunSettings) -> dict[str, Any]:

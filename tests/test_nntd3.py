@@ -598,6 +598,15 @@ def test_without_settings_an_agent_has_the_module_of_its_preset():
         assert given.nn == SoftNNConfig(lipschitz=2.0)
     with pytest.raises(ValueError, match="lipschitz = 2.0 would change nothing: .*SoftNNConfig"):
         nearl.accelerate(DDPG("MlpPolicy", "Pendulum-v1"), lipschitz=2.0)
+    for name, value in {"gate_width": 0.01, "self_check": False, "anchor": "live"}.items():
+        with pytest.raises(ValueError, match=f"{name} = {value!r} would change nothing.*gate = 0"):
+            nearl.accelerate(DDPG("MlpPolicy", "Pendulum-v1"), **{name: value})
+    with pytest.raises(ValueError, match="mix_neighbors = 3 would change nothing.*mix = 0"):
+        nearl.accelerate(TD3("MlpPolicy", "Pendulum-v1"), mix_neighbors=3)
+    both = nearl.accelerate(DDPG("MlpPolicy", "Pendulum-v1"), gate=0.9, gate_width=0.01)
+    with pytest.raises(AttributeError, match=r"nearl\.plain\(model\), nn\).*load\(path, nn="):
+        both.nn = SoftNNConfig()
+    assert both.nn.gate_width == both.soft.config.gate_width == 0.01
     with pytest.raises(ValueError, match=r"'paper'; of another preset: .* 'paper'\)\['nn'\], say"):
         nearl.accelerate(DDPG("MlpPolicy", "Pendulum-v1"), "paper")
     paper = nearl.preset("nntd3", "Hopper-v5", "paper")["nn"]

@@ -192,6 +192,17 @@ def test_the_file_of_another_agent_is_told_by_name(tmp_path, kind, other, env, w
                 kind.load(given)
 
 
+def test_transitions_of_another_kind_of_agent_are_told_by_name(tmp_path):
+    own, other = agent(), NNAC("MlpPolicy", "CartPole-v1", seed=0).learn(20)
+    own.learn(50).save_replay_buffer(tmp_path / "own")
+    other.save_replay_buffer(tmp_path / "other.pt")
+    with pytest.raises(ValueError, match=r"the transitions of NNAC; NNAC's load_replay_buffer"):
+        own.load_replay_buffer(tmp_path / "other.pt")
+    with pytest.raises(ValueError, match=r"no nearl memory but a pickle, as agents of SB3's kind"):
+        other.load_replay_buffer(tmp_path / "own.pkl")
+    assert own.soft.memory.total == 50 and len(other.replay_buffer) == 20
+
+
 def test_what_is_wrong_with_an_agents_own_file_is_said_as_it_is(saved):
     """Also where it has settings of another: CrossQ has SAC's."""
     _, folder = saved

@@ -48,6 +48,7 @@ class Task(gym.Env):
         self.steps += 1
         self.at = self.at + 0.1 * self.np_random.normal(size=2)
         reward = np.nan if self.wrong == "reward" and self.steps == 5 else -abs(self.at[0])
+        reward += np.random.random() if self.wrong == "luck" else 0.0  # noqa: NPY002
         return self.seen(), float(reward), self.at[0] > 3 and self.wrong != "endless", False, {}
 
 
@@ -87,7 +88,7 @@ def test_an_evaluation_says_what_has_no_end_or_no_value(monkeypatch):
 
 
 def test_a_task_that_does_not_follow_from_its_seed_is_told_when_a_run_goes_on(tmp_path):
-    for wrong in ("", "noise"):
+    for wrong in ("", "noise", "luck"):
         env = register(wrong)
         first, second = (Replayable(gym.make(env), seed=1) for _ in range(2))
         first.reset()
@@ -100,6 +101,30 @@ def test_a_task_that_does_not_follow_from_its_seed_is_told_when_a_run_goes_on(tm
         else:
             second.restore(state)
             np.testing.assert_array_equal(second.replay_state()["obs"], state["obs"])
+
+
+def with_moving_scale():
+    return gym.wrappers.NormalizeObservation(Task())
+
+
+def test_a_scale_that_moves_is_refused_where_evaluations_would_have_another(tmp_path):
+    name = "OwnTaskScaled-v0"
+    if name not in gym.registry:
+        gym.register(name, entry_point=with_moving_scale, max_episode_steps=25)
+    words = "a NormalizeObservation that still learns .* is not supported by"
+    for env, given in (
+        (name, {}),
+        (register(""), {"env_wrapper": "gymnasium.wrappers.NormalizeObservation"}),
+    ):
+        with pytest.raises(ValueError, match=f"{words} nearl train: evaluations are in env"):
+            Run(tmp_path / "run").train(settings(env, given=given))
+    with pytest.raises(ValueError, match="a NormalizeReward that still learns"):
+        given = {"env_wrapper": "gymnasium.wrappers.NormalizeReward"}
+        Run(tmp_path / "run").train(settings(register(""), "ppo", given=given))
+    members = [settings_from_preset("td3", "default", name, 0, TINY)]
+    with pytest.raises(ValueError, match=f"{words} a population"):
+        Population(name, members, steps=100, device="cpu", table=False, threads=1)
+    assert not (tmp_path / "run").exists()
 
 
 def test_runs_and_populations_keep_out_of_each_others_folders(tmp_path):
@@ -116,9 +141,10 @@ def test_runs_and_populations_keep_out_of_each_others_folders(tmp_path):
         Run(many).settings()
     assert (many / "eval.csv").read_text() == rows and not (many / "run.json").exists()
     Run(one).train(settings(env))
-    (one / "checkpoint.pt").unlink()
-    with pytest.raises(ValueError, match="run' holds a run of nearl train"):
-        Population(env, members, steps=100, out=one, **options)
+    for _ in range(2):  # with its checkpoint, and without
+        with pytest.raises(ValueError, match="run' holds a run of nearl train"):
+            Population(env, members, steps=100, out=one, **options)
+        (one / "checkpoint.pt").unlink(missing_ok=True)
 
 
 def test_another_setting_may_follow_one_with_which_nothing_was_trained(tmp_path):

@@ -66,6 +66,11 @@ def test_arms_that_would_be_the_same_are_refused():
     with pytest.raises(ValueError, match="lipschitz = 1.0 would change nothing.*preset 'paper'"):
         sweep("HalfCheetah-v4", **given)
     assert len(sweep("HalfCheetah-v4", preset="paper", **given)) == 3
+    width = {"algos": ["td3", "nnddpg"], "seeds": (0,), "settings": {"gate_width": [0.3, 1.0]}}
+    with pytest.raises(ValueError, match="gate_width = 0.3 would change nothing.* gate = 0: set"):
+        sweep("HalfCheetah-v4", **width)
+    width["settings"]["gate"] = [0.0, 0.95]  # where it is asked for, 0 is a value as any other
+    assert len(sweep("HalfCheetah-v4", **width)) == 5
 
 
 def test_values_are_read_as_yaml_and_numbers():

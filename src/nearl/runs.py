@@ -26,6 +26,7 @@ from nearl.algorithms import (
 )
 from nearl.baselines import StandardizePixels
 from nearl.envs import Finite, Replayable
+from nearl.envs.running_scale import refuse_running_scale
 from nearl.evaluation import evaluate
 from nearl.interrupts import noted_interrupts
 from nearl.locking import alone
@@ -153,13 +154,10 @@ class Run(RunFolder):
                 Finite(Monitor(wrap(gym.make(settings.env, disable_env_checker=True)))), seed=seed
             )
 
-        return make_agent(
-            settings.algo,
-            values,
-            DummyVecEnv([make(int(seed)) for seed in seeds]),
-            seed=settings.seed,
-            device=settings.device,
-        )
+        envs = DummyVecEnv([make(int(seed)) for seed in seeds])
+        agent = make_agent(settings.algo, values, envs, seed=settings.seed, device=settings.device)
+        refuse_running_scale(envs.envs[0], "nearl train")  # some agents have said more
+        return agent
 
 
 def evaluation_seed(settings: RunSettings, step: int) -> int:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import io
 import os
+import pickle
 import zipfile
 import zlib
 from collections.abc import Callable
@@ -69,6 +70,11 @@ def check_archive(path: str | os.PathLike[str], kind: str) -> bytes:
                 damaged = "its end is missing"
     except (zipfile.BadZipFile, zlib.error, EOFError, OSError) as error:
         damaged = str(error)
+    if data[:1] == pickle.PROTO:
+        raise CorruptFileError(
+            f"'{path}' is no nearl {kind} but a pickle, as agents of SB3's kind save their replay "
+            "buffers: give the file that nearl saved, or load this one with such an agent"
+        )
     if damaged is not None:
         raise CorruptFileError(
             f"'{path}' ({len(data)} bytes) cannot be read as a nearl {kind}: {damaged}. "

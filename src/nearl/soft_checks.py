@@ -25,6 +25,9 @@ OF_RESIDUALS = {
     "residual_bonus", "residual_zero", "anchor", "refresh_every", "refresh_nodes", "graph_size",
     "graph_sample", "residual_center", "self_check", "mix_neighbors",
 }  # settings of the residual form alone  # fmt: skip
+OF_GRAPH = OF_RESIDUALS - {
+    "gate", "refresh_every", "refresh_nodes", "graph_size", "mix_neighbors",
+}  # of these, what mixing has no use for  # fmt: skip
 
 
 def check(config: SoftNNConfig) -> None:
@@ -111,7 +114,7 @@ def check_idle(config: SoftNNConfig, given: Collection[str], *, usual: SoftNNCon
 
 
 def check_unused(config: SoftNNConfig, given: Mapping[str, Any]) -> None:
-    """Raise for a setting of nearest-neighbor errors among those given to a module without."""
+    """Raise for a setting among those given that is of a part which the module does not use."""
     idle = [name for name in given if name in OF_ERRORS]
     if idle and config.weight > 0 and not config.uses_errors:
         raise ValueError(
@@ -119,6 +122,16 @@ def check_unused(config: SoftNNConfig, given: Mapping[str, Any]) -> None:
             "errors, which this module does not use; those of the preset 'paper' and of "
             f"nn=SoftNNConfig({idle[0]}=...) do"
         )
+    if config.weight == 0 or config.form != "residual":
+        return
+    parts = (("gate", OF_GRAPH, config.uses_graph), ("mix", {"mix_neighbors"}, config.uses_mix))
+    for switch, names, used in parts:
+        idle = [name for name in given if name in names and not (used or switch in given)]
+        if idle:
+            raise ValueError(
+                f"{idle[0]} = {given[idle[0]]!r} would change nothing, as this module has "
+                f"{switch} = 0: set {switch} too, or leave it out"
+            )
 
 
 def check_inert(config: SoftNNConfig) -> None:

@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
-from gymnasium.wrappers import NormalizeObservation, NormalizeReward
 from stable_baselines3.common.vec_env import VecEnv, VecEnvWrapper, VecNormalize
+
+from nearl.envs.running_scale import RUNNING
 
 
 def check_scale(env: VecEnv | None, agent: str, hint: str = "") -> None:
@@ -18,7 +19,7 @@ def check_scale(env: VecEnv | None, agent: str, hint: str = "") -> None:
         layer = layer.venv
     if env is None:
         return
-    for kind in (NormalizeObservation, NormalizeReward):
+    for kind in RUNNING:
         if any(env.env_is_wrapped(kind)) and any(env.get_attr("update_running_mean")):
             what = f"a {kind.__name__} that still learns (update_running_mean=True)"
             stop = "env.set_wrapper_attr('update_running_mean', False)"

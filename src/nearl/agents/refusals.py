@@ -19,6 +19,8 @@ from nearl.soft_config import SoftNNConfig
 def refuse(agent: Any, config: SoftNNConfig) -> None:
     """Say what cannot work, before anything is built."""
     obs, act = agent.observation_space, agent.action_space
+    if not isinstance(agent.replay_buffer_class, type | None):
+        raise TypeError(f"replay_buffer_class must be a class, got {agent.replay_buffer_class!r}")
     if agent.replay_buffer_class is not None and issubclass(
         agent.replay_buffer_class, HerReplayBuffer
     ):
@@ -52,14 +54,23 @@ def refuse(agent: Any, config: SoftNNConfig) -> None:
             f"DDPG; got {agent.policy_class.__name__}: set saturation=0"
         )
     if agent.n_steps > 1:
-        raise ValueError(f"n_steps must be 1 with the NN module, got {agent.n_steps}")
+        raise ValueError(f"n_steps must be 1 {_here(config)}, got {agent.n_steps}")
     if agent.optimize_memory_usage:
-        raise ValueError("optimize_memory_usage drops next observations, which rollouts need")
+        raise ValueError(
+            f"optimize_memory_usage drops next observations: it must be False {_here(config)}"
+        )
     kind = agent.replay_buffer_class
     if kind not in (None, ReplayBuffer) and not issubclass(kind, NeighborReplayBuffer):
         raise ValueError(
             f"replay_buffer_class must be None or a NeighborReplayBuffer, got {kind.__name__}"
         )
+
+
+def _here(config: SoftNNConfig) -> str:
+    """Where something does not work: bases are the same agents with a weight of 0."""
+    if config.weight > 0:
+        return "with the NN module"
+    return "in nearl's TD3, DDPG and SAC (the NN module at weight 0); SB3's own agents take it"
 
 
 def refuse_actor(actor: Any, config: SoftNNConfig) -> None:

@@ -40,7 +40,6 @@ LOG_EVERY = 25  # updates between records of the module's numbers
 class SoftUpdate(OffPolicyAlgorithm):
     """Mixin before an SB3 off-policy class; ``nn`` holds the settings, ``soft`` the module."""
 
-    nn: SoftNNConfig
     nn_schedule: WeightSchedule
     replay_buffer: NeighborReplayBuffer
     critic: Any
@@ -57,6 +56,22 @@ class SoftUpdate(OffPolicyAlgorithm):
             )
         self.nn = self._settings(nn)
         super().__init__(*args, **kwargs)
+
+    @property
+    def nn(self) -> SoftNNConfig:
+        """The module's settings, which stay what they are once the module is built."""
+        settings: SoftNNConfig = self.__dict__["nn"]
+        return settings
+
+    @nn.setter
+    def nn(self, given: Any) -> None:
+        if "soft" in self.__dict__:
+            raise AttributeError(
+                "the module is built with its settings, which cannot be exchanged: "
+                "nearl.accelerate(nearl.plain(model), nn) goes on with others, as "
+                f"{type(self).__name__}.load(path, nn=...) does"
+            )
+        self.__dict__["nn"] = given
 
     @classmethod
     def _settings(cls, nn: Any) -> SoftNNConfig:

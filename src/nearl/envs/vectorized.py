@@ -12,6 +12,7 @@ from numpy.typing import NDArray
 
 from nearl.envs.base import BatchedEnv, Floats, Members, StepResult
 from nearl.envs.replayable import Replayable
+from nearl.envs.running_scale import refuse_running_scale
 from nearl.presets.spaces import FLATTEN, fixed_axis, without_bounds
 
 
@@ -29,6 +30,7 @@ class VectorizedGym(BatchedEnv):
             Replayable(gym.make(env_id, disable_env_checker=True, **kwargs), seed=int(seed))
             for seed in seeds
         ]
+        refuse_running_scale(self._envs[0], "a population")
         observed, action = self._envs[0].observation_space, self._envs[0].action_space
         if not isinstance(observed, spaces.Box):
             raise ValueError(

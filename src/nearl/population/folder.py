@@ -41,10 +41,15 @@ def read_settings(folder: Path) -> PopulationSettings:
         raise CorruptFileError(f"'{file}' cannot be read: {error}") from error
 
 
-def check_settings(folder: Path, settings: PopulationSettings) -> None:
-    """Refuse a folder with another population, or with a run."""
+def check_kind(folder: Path) -> None:
+    """Refuse a folder with a run."""
     if (folder / "run.json").exists():
         raise ValueError(f"'{folder}' holds a run of nearl train: use another folder")
+
+
+def check_settings(folder: Path, settings: PopulationSettings) -> None:
+    """Refuse a folder with another population, or with a run."""
+    check_kind(folder)
     if (folder / "population.json").exists():
         _check_same(folder, read_settings(folder), settings)
 

@@ -9,7 +9,12 @@ from typing import Any
 
 from nearl.locking import alone
 from nearl.population.checkpoint import Checkpoints
-from nearl.population.folder import PopulationSettings, check_settings, write_settings
+from nearl.population.folder import (
+    PopulationSettings,
+    check_kind,
+    check_settings,
+    write_settings,
+)
 from nearl.population.learner import Learner
 from nearl.population.records import Records
 
@@ -21,6 +26,11 @@ class Store:
         self.folder, self.settings = folder, settings
         self._checkpoints = None if folder is None else Checkpoints(folder)
         self._held = False  # whether this object is alone in the folder now
+
+    def check_kind(self) -> None:
+        """Refuse the folder of a run, whose checkpoint is another."""
+        if self.folder is not None:
+            check_kind(self.folder)
 
     def read(self) -> dict[str, Any] | None:
         """The state in the last complete checkpoint, if there is one."""

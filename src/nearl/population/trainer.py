@@ -80,6 +80,7 @@ class Population:
         self.evaluator = Evaluator(self.env, members, plan, **rhythm, start=eval_from)
         self.folder = None if out is None else Path(out)
         self._store = Store(self.folder, self.settings)
+        self._store.check_kind()
         state = self._store.read()
         capacity = min(members[0].buffer_size, max(steps, state["step"] if state else 0))
         check_fits(

@@ -168,6 +168,8 @@ def preset_of(algo: str, values: Mapping[str, Any]) -> Preset:
     for name in ("policy_kwargs", "replay_buffer_kwargs"):
         if name in given:
             given[name] = imported_classes(literal_dict(given[name], name))
+    if isinstance(kind := given.get("replay_buffer_class"), str):
+        given["replay_buffer_class"] = import_object(kind)
     check_layers(given.get("policy_kwargs", {}).get("net_arch"), LAYERS.get(algo, ACTOR_CRITIC))
     return Preset(
         algo=algo,
@@ -193,9 +195,12 @@ def _module(algo: str, given: dict[str, Any], changes: Mapping[str, Any]) -> dic
     """Settings of the NN module; ``given`` gets the changes that are not the module's."""
     nn = dict(given.pop("nn", None) or {})
     given |= {name: value for name, value in changes.items() if name not in SOFT}
-    soft = given.pop("nn", None) or {}
+    soft = given.pop("nn", {})
     if not isinstance(soft, Mapping):
-        raise TypeError(f"nn must be a mapping of the NN module's settings, got {soft!r}")
+        raise TypeError(
+            f"nn must be a mapping of the NN module's settings, got {soft!r}; without the module "
+            f"an agent is {algo.removeprefix('nn')}"
+        )
     soft = dict(soft)
     soft |= {name: value for name, value in changes.items() if name in SOFT}
     if not algo.startswith("nn"):

@@ -4,7 +4,7 @@ import gymnasium as gym
 import numpy as np
 import pytest
 from gymnasium.wrappers import NormalizeObservation, NormalizeReward
-from stable_baselines3.common.vec_env import DummyVecEnv, VecFrameStack, VecNormalize
+from stable_baselines3.common.vec_env import DummyVecEnv, SubprocVecEnv, VecFrameStack, VecNormalize
 
 from nearl import NNAC, UCRLFA
 from nearl.baselines import NEC
@@ -60,8 +60,28 @@ def test_a_saved_agent_acts_in_it_and_refuses_to_learn(tmp_path):
 @pytest.mark.parametrize("kind", [NNAC, NEC, UCRLFA])
 def test_gymnasiums_own_wrappers_are_noticed_too(kind, wrapper):
     env = wrapper(gym.make("CartPole-v1"))
-    words = f"a {wrapper.__name__} that still learns.*{kind.__name__}.*set_wrapper_attr"
+    words = (
+        f"a {wrapper.__name__} that still learns.*{kind.__name__}.*False on the {wrapper.__name__} "
+    )
     with pytest.raises(ValueError, match=words):
         make(kind, env)
-    env.set_wrapper_attr("update_running_mean", False)
+    env.update_running_mean = False
     assert make(kind, env).learn(60).num_timesteps == 60
+
+
+def test_gymnasiums_own_wrappers_are_noticed_behind_others_and_in_one_environment_of_two():
+    inner = NormalizeObservation(gym.make("CartPole-v1"))
+    outer = NormalizeReward(inner)
+    outer.update_running_mean = False
+    with pytest.raises(ValueError, match="a NormalizeObservation that still learns"):
+        make(NNAC, outer)
+    inner.update_running_mean, outer.update_running_mean = False, True
+    with pytest.raises(ValueError, match="a NormalizeReward that still learns"):
+        make(NNAC, outer)
+    outer.update_running_mean = False
+    assert make(NNAC, outer).learn(60).num_timesteps == 60
+    kinds = [lambda: gym.make("CartPole-v1"), lambda: NormalizeReward(gym.make("CartPole-v1"))]
+    for mixed in (DummyVecEnv(kinds), SubprocVecEnv(kinds, start_method="forkserver")):
+        with pytest.raises(ValueError, match="a NormalizeReward that still learns"):
+            make(NNAC, mixed)
+        mixed.close()

@@ -16,7 +16,7 @@ from gymnasium import spaces
 import nearl.evaluation
 from nearl import evaluate, user_code
 from nearl.cli_set import parse, parse_sweep
-from nearl.envs import Replayable
+from nearl.envs import Replayable, VectorizedGym
 from nearl.population import Population, settings_from_preset
 from nearl.run_folder import RunSettings
 from nearl.runs import Run
@@ -125,6 +125,35 @@ def test_a_scale_that_moves_is_refused_where_evaluations_would_have_another(tmp_
     with pytest.raises(ValueError, match=f"{words} a population"):
         Population(name, members, steps=100, device="cpu", table=False, threads=1)
     assert not (tmp_path / "run").exists()
+
+
+class LaterScaled(gym.wrappers.NormalizeObservation):
+    learns = False  # a scale that stands, until it is made to move
+
+    def __init__(self):
+        super().__init__(Task())
+        self.update_running_mean = self.learns
+
+
+def test_what_was_begun_with_a_scale_that_moves_is_not_locked_in(tmp_path, monkeypatch):
+    name = "OwnTaskLaterScaled-v0"
+    if name not in gym.registry:
+        gym.register(name, entry_point=LaterScaled, max_episode_steps=25)
+    options = {"eval_every": 50, "eval_episodes": 1, "device": "cpu", "table": False, "threads": 1}
+    members = [settings_from_preset("td3", "default", name, 0, TINY)]
+    one, many = Run(tmp_path / "run"), tmp_path / "many"
+    one.train(settings(name))
+    Population(name, members, steps=100, out=many, **options).train()
+    monkeypatch.setattr(LaterScaled, "learns", True)
+    assert one.agent().num_timesteps == 120  # to look at, without a word
+    with pytest.warns(UserWarning, match="a NormalizeObservation still learns.* say little"):
+        assert one.train(settings(name, steps=150)).num_timesteps == 150
+    with pytest.warns(UserWarning, match="a NormalizeObservation still learns.* say little"):
+        loaded = Population.load(many, **options)
+    assert loaded.member(0).num_timesteps == 100
+    with pytest.raises(ValueError, match="not supported by nearl train"):
+        Run(tmp_path / "new").train(settings(name))
+    assert VectorizedGym(name, 2, seeds=[0, 1]).learning_scale == "NormalizeObservation"
 
 
 def test_runs_and_populations_keep_out_of_each_others_folders(tmp_path):

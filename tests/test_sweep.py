@@ -67,10 +67,31 @@ def test_arms_that_would_be_the_same_are_refused():
         sweep("HalfCheetah-v4", **given)
     assert len(sweep("HalfCheetah-v4", preset="paper", **given)) == 3
     width = {"algos": ["td3", "nnddpg"], "seeds": (0,), "settings": {"gate_width": [0.3, 1.0]}}
-    with pytest.raises(ValueError, match="gate_width = 0.3 would change nothing.* gate = 0: set"):
+    with pytest.raises(
+        ValueError, match="gate_width = 0.3 would .* nothing in nnddpg.* gate = 0: "
+    ):
         sweep("HalfCheetah-v4", **width)
     width["settings"]["gate"] = [0.0, 0.95]  # where it is asked for, 0 is a value as any other
-    assert len(sweep("HalfCheetah-v4", **width)) == 5
+    assert len(sweep("HalfCheetah-v4", **width)) == 1 + 1 + 2
+    width["settings"]["gate"] = [0.0]
+    with pytest.raises(ValueError, match="gate_width = 0.3 would change nothing in nnddpg"):
+        sweep("HalfCheetah-v4", **width)
+
+
+def test_a_setting_is_left_out_where_it_makes_no_difference():
+    algos = ["td3", "nntd3", "nnddpg"]
+    members = sweep("Pendulum-v1", algos=algos, seeds=(0,), settings={"gate_width": [0.3, 0.6]})
+    assert [(m.algo, m.nn.gate_width) for m in members if m.nn.uses_graph] == [
+        ("nntd3", 0.3),
+        ("nntd3", 0.6),
+    ]
+    assert [m.algo for m in members if not m.nn.uses_graph] == ["td3", "nnddpg"]
+    apart = sweep("Pendulum-v1", algos=["td3", "nnddpg"], seeds=(0,))
+    assert members[0] == apart[0] and members[-1] == apart[1]
+    nested = {"nn": [{"gate_width": 0.3}, {"gate_width": 0.6}]}
+    assert sweep("Pendulum-v1", algos=algos, seeds=(0,), settings=nested) == members
+    off = {"weight": [0.0, 1.0], "gate_width": [0.3, 0.6]}
+    assert len(sweep("Pendulum-v1", algos=["nntd3"], seeds=(0,), settings=off)) == 1 + 2
 
 
 def test_values_are_read_as_yaml_and_numbers():

@@ -26,7 +26,7 @@ from nearl.algorithms import (
 )
 from nearl.baselines import StandardizePixels
 from nearl.envs import Finite, Replayable
-from nearl.envs.running_scale import refuse_running_scale
+from nearl.envs.running_scale import check_running_scale, learning_scale_in
 from nearl.evaluation import evaluate
 from nearl.interrupts import noted_interrupts
 from nearl.locking import alone
@@ -77,6 +77,8 @@ class Run(RunFolder):
         if not self._begun():
             check_settings(settings.algo, self.values(settings), settings.settings)
         agent = self._agent(settings)  # what is refused leaves no folder
+        scale = learning_scale_in(agent.get_env())  # some agents have said more
+        check_running_scale(scale, "nearl train", begun=self._begun())
         with alone(self.folder, wait=wait):
             self._check_same(settings)
             remove_leftovers(self.folder)
@@ -155,9 +157,7 @@ class Run(RunFolder):
             )
 
         envs = DummyVecEnv([make(int(seed)) for seed in seeds])
-        agent = make_agent(settings.algo, values, envs, seed=settings.seed, device=settings.device)
-        refuse_running_scale(envs.envs[0], "nearl train")  # some agents have said more
-        return agent
+        return make_agent(settings.algo, values, envs, seed=settings.seed, device=settings.device)
 
 
 def evaluation_seed(settings: RunSettings, step: int) -> int:

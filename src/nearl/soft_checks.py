@@ -113,25 +113,34 @@ def check_idle(config: SoftNNConfig, given: Collection[str], *, usual: SoftNNCon
             )
 
 
-def check_unused(config: SoftNNConfig, given: Mapping[str, Any]) -> None:
-    """Raise for a setting among those given that is of a part which the module does not use."""
-    idle = [name for name in given if name in OF_ERRORS]
-    if idle and config.weight > 0 and not config.uses_errors:
-        raise ValueError(
-            f"{idle[0]} = {given[idle[0]]!r} would change nothing: it is of nearest-neighbor "
-            "errors, which this module does not use; those of the preset 'paper' and of "
-            f"nn=SoftNNConfig({idle[0]}=...) do"
+def unused(config: SoftNNConfig, given: Collection[str]) -> dict[str, str]:
+    """The settings among those given that are of a part which the module does not use, and why."""
+    why: dict[str, str] = {}
+    if config.weight == 0:
+        return why
+    if not config.uses_errors:
+        reason = (
+            "it is of nearest-neighbor errors, which this module does not use; those of the preset "
+            "'paper' and of nn=SoftNNConfig({}=...) do"
         )
-    if config.weight == 0 or config.form != "residual":
-        return
-    parts = (("gate", OF_GRAPH, config.uses_graph), ("mix", {"mix_neighbors"}, config.uses_mix))
-    for switch, names, used in parts:
-        idle = [name for name in given if name in names and not (used or switch in given)]
-        if idle:
-            raise ValueError(
-                f"{idle[0]} = {given[idle[0]]!r} would change nothing, as this module has "
-                f"{switch} = 0: set {switch} too, or leave it out"
-            )
+        why |= {name: reason.format(name) for name in given if name in OF_ERRORS}
+    if config.form == "residual":
+        parts = (
+            ("gate", OF_GRAPH, config.uses_graph),
+            ("mix", {"mix_neighbors"}, config.uses_mix),
+        )
+        for switch, names, used in parts:
+            reason = f"as this module has {switch} = 0: set {switch} too, or leave it out"
+            why |= {name: reason for name in given if name in names and not used}
+    return why
+
+
+def check_unused(config: SoftNNConfig, given: Mapping[str, Any], *, where: str = "") -> None:
+    """Raise for an unused setting among those given, unless what switches its part off is, too."""
+    for name, why in unused(config, given).items():
+        switched = "mix" if name == "mix_neighbors" else "gate" if name in OF_GRAPH else None
+        if switched not in given:
+            raise ValueError(f"{name} = {given[name]!r} would change nothing{where}: {why}")
 
 
 def check_inert(config: SoftNNConfig) -> None:
@@ -181,8 +190,13 @@ def check_actions(config: SoftNNConfig, act: Any) -> None:
 
 def check_changes(config: SoftNNConfig, changes: Mapping[str, Any]) -> None:
     """``check_unused`` of the changes to a preset; a weight is let through, since it may be 0."""
+    check_unused(config, module_changes(changes))
+
+
+def module_changes(changes: Mapping[str, Any]) -> dict[str, Any]:
+    """Changes to a preset with those of its module among them, but its weight."""
     given = {**changes, **(changes.get("nn") or {})}
-    check_unused(config, {name: value for name, value in given.items() if name != "weight"})
+    return {name: value for name, value in given.items() if name != "weight"}
 
 
 def _check_metric(config: SoftNNConfig) -> None:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from stable_baselines3.common.vec_env import VecEnv, VecEnvWrapper, VecNormalize
 
-from nearl.envs.running_scale import RUNNING
+from nearl.envs.running_scale import learning_scale_in
 
 
 def check_scale(env: VecEnv | None, agent: str, hint: str = "") -> None:
@@ -17,13 +17,10 @@ def check_scale(env: VecEnv | None, agent: str, hint: str = "") -> None:
                 what = f"a VecNormalize that still learns (training=True, {' and '.join(scaled)})"
                 _refuse(what, agent, hint, "VecNormalize", "vec_env.training = False")
         layer = layer.venv
-    if env is None:
-        return
-    for kind in RUNNING:
-        if any(env.env_is_wrapped(kind)) and any(env.get_attr("update_running_mean")):
-            what = f"a {kind.__name__} that still learns (update_running_mean=True)"
-            stop = "env.set_wrapper_attr('update_running_mean', False)"
-            _refuse(what, agent, hint, kind.__name__, stop)
+    name = None if env is None else learning_scale_in(env)
+    if name is not None:
+        what = f"a {name} that still learns (update_running_mean=True)"
+        _refuse(what, agent, hint, name, f"update_running_mean = False on the {name} itself")
 
 
 def _refuse(what: str, agent: str, hint: str, name: str, stop: str) -> None:

@@ -44,6 +44,9 @@ class BatchedEnv(ABC):
     action_low: NDArray[Any]
     action_high: NDArray[Any]
     max_episode_steps: int | None
+    learning_scale: str | None = (
+        None  # the wrapper whose scale follows what it sees, if there is one
+    )
 
     @abstractmethod
     def _step(self, actions: NDArray[Any], members: Members) -> StepResult:

@@ -42,7 +42,7 @@ class ParallelGym(BatchedEnv):
         one = VectorizedGym(env_id, 1, seeds=[0], **kwargs)
         self.observation_dim, self.action_dim = one.observation_dim, one.action_dim
         self.action_low, self.action_high = one.action_low, one.action_high
-        self.max_episode_steps = one.max_episode_steps
+        self.max_episode_steps, self.learning_scale = one.max_episode_steps, one.learning_scale
         made = one._envs[0].unwrapped.spec
         assert made is not None
         spec = gym.registry[made.id]  # as it is registered here

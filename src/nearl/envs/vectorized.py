@@ -12,7 +12,7 @@ from numpy.typing import NDArray
 
 from nearl.envs.base import BatchedEnv, Floats, Members, StepResult
 from nearl.envs.replayable import Replayable
-from nearl.envs.running_scale import refuse_running_scale
+from nearl.envs.running_scale import learning_scale
 from nearl.presets.spaces import FLATTEN, fixed_axis, without_bounds
 
 
@@ -30,7 +30,6 @@ class VectorizedGym(BatchedEnv):
             Replayable(gym.make(env_id, disable_env_checker=True, **kwargs), seed=int(seed))
             for seed in seeds
         ]
-        refuse_running_scale(self._envs[0], "a population")
         observed, action = self._envs[0].observation_space, self._envs[0].action_space
         if not isinstance(observed, spaces.Box):
             raise ValueError(
@@ -52,6 +51,7 @@ class VectorizedGym(BatchedEnv):
             raise ValueError(f"{env_id} has {fixed}")
         spec = self._envs[0].spec
         self.max_episode_steps = None if spec is None else spec.max_episode_steps
+        self.learning_scale = learning_scale(self._envs[0])
         self.observation_dim = observed.shape[0]
         self.action_dim = action.shape[0]
         self.action_low, self.action_high = action.low, action.high

@@ -2,14 +2,14 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Collection, Mapping, Sequence
 from itertools import product
 from typing import Any
 
 from nearl.population.from_preset import settings_from_preset
 from nearl.population.members import MemberSettings
-from nearl.soft_checks import check_changes
-from nearl.soft_config import MODULE
+from nearl.soft_checks import check_unused, module_changes, unused
+from nearl.soft_config import MODULE, SoftNNConfig
 
 
 def sweep(
@@ -22,26 +22,38 @@ def sweep(
 ) -> list[MemberSettings]:
     """Every algorithm with every combination of ``settings`` and every seed.
 
-    An algorithm without the module has no use for the module's settings: it is there once, as is
-    a member that is asked for twice. Settings that would change nothing are refused.
+    Settings that make no difference in a member are left out of it, and who is asked for twice is
+    there once: so is an algorithm without the module among values of its settings. What would
+    change nothing in any member is refused.
     """
     given = settings or {}
-    idle = [name for name in _names(given) if name in MODULE]
-    if idle and algos and not any(algo.startswith("nn") for algo in algos):
+    of_module = [name for name in _names(given) if name in MODULE]
+    if of_module and algos and not any(algo.startswith("nn") for algo in algos):
         raise ValueError(
-            f"{idle[0]} is of the nearest-neighbor module, which {', '.join(algos)} "
+            f"{of_module[0]} is of the nearest-neighbor module, which {', '.join(algos)} "
             f"{'has' if len(algos) == 1 else 'have'} not: train nn{algos[0]} too, or leave it out"
         )
     members: list[MemberSettings] = []
+    used: set[str] = set()
+    modules: list[tuple[str, SoftNNConfig, dict[str, Any]]] = []
     for algo in algos:
-        own = given if algo.startswith("nn") else _without_module(given)
-        for values in product(*own.values()):
-            changes = dict(zip(own, values, strict=True))
+        for values in product(*given.values()):
+            changes = dict(zip(given, values, strict=True))
+            idle: Collection[str] = MODULE
+            if algo.startswith("nn"):
+                module = settings_from_preset(algo, preset, env_id, changes=changes).nn
+                asked = module_changes(changes)
+                modules.append((algo, module, asked))
+                # A weight of 0 is asked for to have the rest without the module.
+                idle = MODULE - {"weight"} if module.weight == 0 else {*unused(module, asked)}
+                used |= asked.keys() - set(idle)
             for seed in seeds:
-                member = settings_from_preset(algo, preset, env_id, seed, changes)
-                check_changes(member.nn, changes)
+                member = settings_from_preset(algo, preset, env_id, seed, _without(idle, changes))
                 if member not in members:
                     members.append(member)
+    for algo, module, asked in modules:
+        left = {name: value for name, value in asked.items() if name not in used}
+        check_unused(module, left, where=f" in {algo}")
     if not members:
         raise ValueError("a population needs at least one algorithm and one seed")
     return members
@@ -53,13 +65,10 @@ def _names(settings: Mapping[str, Sequence[Any]]) -> list[str]:
     return [*settings, *(name for module in modules for name in module)]
 
 
-def _without_module(settings: Mapping[str, Sequence[Any]]) -> dict[str, Sequence[Any]]:
-    """What an algorithm without the module has a use for."""
-    own = {name: values for name, values in settings.items() if name not in MODULE}
-    if "nn" in own:
-        own["nn"] = [_plain(value) if isinstance(value, Mapping) else value for value in own["nn"]]
-    return own
-
-
-def _plain(nn: Mapping[str, Any]) -> dict[str, Any]:
-    return {name: value for name, value in nn.items() if name not in MODULE}
+def _without(names: Collection[str], changes: Mapping[str, Any]) -> dict[str, Any]:
+    """The changes without these, within ``nn`` too."""
+    return {
+        name: _without(names, value) if isinstance(value, Mapping) and name == "nn" else value
+        for name, value in changes.items()
+        if name not in names
+    }

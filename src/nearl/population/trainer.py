@@ -15,6 +15,7 @@ from numpy.typing import NDArray
 
 from nearl.algorithms import check_device
 from nearl.envs import StepResult
+from nearl.envs.running_scale import check_running_scale
 from nearl.envs.threads import best_threads
 from nearl.interrupts import noted_interrupts
 from nearl.population.arrivals import Arrivals
@@ -82,6 +83,8 @@ class Population:
         self._store = Store(self.folder, self.settings)
         self._store.check_kind()
         state = self._store.read()
+        scale = self.env.learning_scale
+        check_running_scale(scale, "a population", begun=state is not None)
         capacity = min(members[0].buffer_size, max(steps, state["step"] if state else 0))
         check_fits(
             members[0],

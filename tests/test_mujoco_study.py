@@ -14,10 +14,11 @@ from hypothesis import strategies as st
 from rliable import metrics
 
 from nearl.cli import main
+from nearl.population.records import read_rows
 from nearl.studies import mujoco_report, mujoco_summary, mujoco_table, population_runs
 from nearl.studies.mujoco_cells import ALGOS, SEEDS, TASKS, Cell, make_cells, quick
 from nearl.studies.population_cell import ranges
-from nearl.studies.population_results import Evaluations, merged, read, write
+from nearl.studies.population_results import Evaluations, from_rows, merged, read, write
 
 torch.set_num_threads(1)  # networks this small are slower on several
 
@@ -338,6 +339,29 @@ def test_a_run_that_is_lost_need_not_be_evaluated_twice(tmp_path, cell):
     assert evaluated == ["step 52", "step 104", "step 208", "step 260"]
     with pytest.raises(ValueError, match="begin at step 260: .* have every seed's up to 208"):
         go_on(260)
+
+
+def test_a_run_whose_evaluations_have_holes_is_not_finished_elsewhere(tmp_path, cell):
+    cell = replace(cell.only(["td3"]), eval_every=52)
+    runs, cut = tmp_path / "runs", tmp_path / "cut"
+    assert population_runs.run(tmp_path / "a", [cell], results=tmp_path / "whole", **OPTIONS)
+    name = f"{cell.file}.csv"
+    whole = read(tmp_path / "whole" / name)
+    first = Evaluations(whole.steps[:4], {k: v[:4] for k, v in whole.returns.items()})
+    population_runs.keep(cell, first, cut)
+    assert population_runs.run(runs, [cell], results=cut, eval_from=208, **OPTIONS)
+    assert from_rows(read_rows(runs / cell.name / "eval.csv"), cell.columns).steps.tolist() == [
+        52, 104, 208, 260,
+    ]  # fmt: skip
+    (cut / name).unlink()
+    with pytest.raises(ValueError, match="not evaluated between the steps 104 and 260 .--eval"):
+        population_runs.run(runs, [cell], results=cut, **OPTIONS)
+    assert not (cut / name).exists()
+    assert "to step 104 of 260" in population_runs.status(runs, [cell], results=cut)[0][1]
+    population_runs.keep(cell, first, cut)  # who has them again has all
+    assert population_runs.status(runs, [cell], results=cut)[0][1] == "finished"
+    assert population_runs.run(runs, [cell], results=cut, **OPTIONS)
+    assert (cut / name).read_bytes() == (tmp_path / "whole" / name).read_bytes()
 
 
 def test_another_run_than_the_one_that_was_lost_stops_at_its_first_evaluation(tmp_path, cell):

@@ -34,13 +34,23 @@ class Evaluations:
     steps: NDArray[np.int64]  # (T,)
     returns: dict[str, Floats]  # of every member, (T,), NaN where there is none
 
-    def reached(self, name: str) -> int:
-        """The last step up to which a member has every evaluation; 0 without any."""
+    def reached(self, name: str, every: int | None = None) -> int:
+        """The last step up to which a member has every evaluation; 0 without any.
+
+        That is each of the steps, or each multiple of ``every``.
+        """
         if name not in self.returns:
             return 0
         missing = np.isnan(self.returns[name])
+        if every is not None:
+            missing |= self.steps != every * np.arange(1, len(missing) + 1)
         known = int(missing.argmax()) if missing.any() else len(missing)
         return int(self.steps[known - 1]) if known else 0
+
+    def latest(self, name: str) -> int:
+        """The step of a member's last evaluation, whichever it lacks; 0 without any."""
+        known = self.steps[~np.isnan(self.returns.get(name, np.full(len(self.steps), np.nan)))]
+        return int(known[-1]) if len(known) else 0
 
     def of(self, algo: str) -> tuple[tuple[int, ...], Floats]:
         """Seeds of an arm, in ascending order, and their returns ``(seeds, T)``."""

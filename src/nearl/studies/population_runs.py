@@ -22,7 +22,7 @@ from nearl.population import Population
 from nearl.population.folder import PopulationSettings, check_settings
 from nearl.population.records import read_rows
 from nearl.population.table import clock
-from nearl.studies.population_cell import PopulationCell, member_name
+from nearl.studies.population_cell import PopulationCell
 from nearl.studies.population_results import (
     Evaluations,
     differing,
@@ -201,7 +201,7 @@ def check_known(cell: PopulationCell, results: Path, eval_from: int) -> None:
     if eval_from < 0:
         raise ValueError(f"eval_from must be at least 0, got {eval_from}")
     known = read(results / f"{cell.file}.csv")
-    least = min(map(known.reached, cell.columns))
+    least = _reached(cell, known)
     if eval_from > least:
         raise ValueError(
             f"evaluations of {cell.file} cannot begin at step {eval_from:,}: the results in "
@@ -245,27 +245,36 @@ def left_of(cells: Sequence[PopulationCell], results: Path) -> list[PopulationCe
     found = []
     for cell in cells:
         known = read(results / f"{cell.file}.csv")
-        left = [
-            name
-            for name in cell.names
-            if any(known.reached(member_name(name, seed)) < cell.last for seed in cell.seeds)
-        ]
+        left = [name for name in cell.names if _reached(cell.only([name]), known) < cell.last]
         found.append(cell.only(left) if left else cell)
     return found
 
 
 def is_finished(cell: PopulationCell, out: Path, results: Path) -> bool:
-    """Whether every member has its last evaluation; what only the run's folder has is added."""
+    """Whether every member has every evaluation; what only the run's folder has is added."""
     known = read(results / f"{cell.file}.csv")
-    if all(known.reached(name) >= cell.last for name in cell.columns):
+    if _reached(cell, known) >= cell.last:
         return True
     found = from_rows(read_rows(out / cell.name / "eval.csv"), cell.columns)
-    if not all(found.reached(name) >= cell.last for name in cell.columns):
+    reached = _reached(cell, merged(known, found))
+    if reached < min(map(found.latest, cell.columns)):
+        raise ValueError(
+            f"'{out / cell.name}' was not evaluated between the steps {reached:,} and "
+            f"{min(map(found.latest, cell.columns)):,} (--evaluate-from), and '{results}' has not "
+            "these evaluations either: give the results folder that it was trained with, or "
+            "another --out to train anew"
+        )
+    if reached < cell.last:
         return False
     check_settings(out / cell.name, defining(cell))
     keep_settings(cell, results)
     keep(cell, found, results)
     return True
+
+
+def _reached(cell: PopulationCell, known: Evaluations) -> int:
+    """The last step up to which every member has every evaluation."""
+    return min(known.reached(name, cell.eval_every) for name in cell.columns)
 
 
 def defining(cell: PopulationCell) -> PopulationSettings:
@@ -282,7 +291,7 @@ def status(
     for cell in left_of(cells, results):
         known = read(results / f"{cell.file}.csv")
         local = from_rows(read_rows(out / cell.name / "eval.csv"), cell.columns)
-        kept, here = (min(map(source.reached, cell.columns)) for source in (known, local))
+        kept, here = (_reached(cell, source) for source in (known, merged(known, local)))
         if max(kept, here) >= cell.last:
             text = "finished"
         elif (refusal := cell.refusal()) is not None:

@@ -102,15 +102,15 @@ def _run(folder: Path, given: RunSettings, among: Collection[RunSettings]) -> Tr
 def _when_due(rows: Sequence[dict[str, Any]], every: int) -> list[dict[str, Any]]:
     """Evaluations at the steps at which they were due.
 
-    Agents that learn after whole episodes are evaluated at the first end of one after that, which
-    counts for all the steps that a long episode has passed.
+    Agents that learn after whole episodes are evaluated at the first end of one after that. To the
+    steps that a long episode has passed belongs the evaluation before it, if there is one.
     """
-    found, before = [], 0
+    found: list[dict[str, Any]] = []
     for row in rows:
+        before = found[-1] if found else row | {"step": 0}
         due = int(row["step"]) // every * every
-        found += [row | {"step": step} for step in range(before + every, due, every)]
+        found += [before | {"step": step} for step in range(before["step"] + every, due, every)]
         found.append(row | {"step": due})
-        before = due
     return found
 
 

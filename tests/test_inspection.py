@@ -8,7 +8,7 @@ import gymnasium as gym
 import numpy as np
 import pytest
 import torch
-from stable_baselines3 import DQN
+from stable_baselines3 import DQN, TD3
 from typer.testing import CliRunner
 
 from nearl import NNTD3, theory
@@ -330,6 +330,8 @@ def test_what_cannot_be_inspected_says_why(tmp_path, cartpole):
         visits_of(DQN("MlpPolicy", "CartPole-v1", buffer_size=100), title="x")
     with pytest.raises(ValueError, match="memory is empty"):
         visits_of(NNTD3("MlpPolicy", env), title="x")
+    with pytest.raises(ValueError, match="must be 1 where neighbors are searched in a replay buff"):
+        visits_of(TD3("MlpPolicy", env, n_steps=3), title="x")
     short = trained(tmp_path / "short", steps=100)
     with pytest.raises(ValueError, match="100 stored transitions say too little"):
         inspect_run(short.folder)

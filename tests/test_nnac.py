@@ -293,7 +293,7 @@ def test_a_file_that_is_no_model_is_refused_by_what_it_holds(tmp_path):
     model.save_checkpoint(tmp_path / "checkpoint.pt")
     model.policy.save(tmp_path / "policy.pt")
     for name, words in {
-        "memory.pt": r"the transitions of NNAC; NNAC.s load_replay_buffer\(path\)",
+        "memory.pt": r"the transitions of NNAC, or .*load_replay_buffer\(path\).*Memory.load",
         "checkpoint.pt": r"a checkpoint of NNAC; load_checkpoint\(path\)",
         "policy.pt": "other data of torch; NNAC.load takes what NNAC.save wrote",
     }.items():

@@ -606,7 +606,11 @@ def test_without_settings_an_agent_has_the_module_of_its_preset():
     both = nearl.accelerate(DDPG("MlpPolicy", "Pendulum-v1"), gate=0.9, gate_width=0.01)
     with pytest.raises(AttributeError, match=r"nearl\.plain\(model\), nn\).*load\(path, nn="):
         both.nn = SoftNNConfig()
+    both.nn = replace(both.nn)  # the same settings are no others
+    both._setup_model()
     assert both.nn.gate_width == both.soft.config.gate_width == 0.01
+    with pytest.raises(AttributeError, match="NNTD3 has no settings nn yet"):
+        _ = NNTD3.__new__(NNTD3).nn
     with pytest.raises(ValueError, match=r"'paper'; of another preset: .* 'paper'\)\['nn'\], say"):
         nearl.accelerate(DDPG("MlpPolicy", "Pendulum-v1"), "paper")
     paper = nearl.preset("nntd3", "Hopper-v5", "paper")["nn"]

@@ -196,10 +196,12 @@ def test_transitions_of_another_kind_of_agent_are_told_by_name(tmp_path):
     own, other = agent(), NNAC("MlpPolicy", "CartPole-v1", seed=0).learn(20)
     own.learn(50).save_replay_buffer(tmp_path / "own")
     other.save_replay_buffer(tmp_path / "other.pt")
-    with pytest.raises(ValueError, match=r"the transitions of NNAC; NNAC's load_replay_buffer"):
+    with pytest.raises(ValueError, match=r"the transitions of NNAC, .* NNAC's load_replay_buffer"):
         own.load_replay_buffer(tmp_path / "other.pt")
     with pytest.raises(ValueError, match=r"no nearl memory but a pickle, as agents of SB3's kind"):
         other.load_replay_buffer(tmp_path / "own.pkl")
+    with pytest.raises(ValueError, match=r"no nearl NNTD3 model .*load_replay_buffer\(path\)"):
+        NNTD3.load(tmp_path / "own.pkl")
     assert own.soft.memory.total == 50 and len(other.replay_buffer) == 20
 
 

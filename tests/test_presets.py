@@ -147,7 +147,7 @@ def test_a_base_on_its_preset_is_sb3s_own():
     changes = {"n_timesteps": 1, "policy_kwargs": "dict(net_arch=[16, 16])", **SMALL}
     given = nearl.preset("td3", "Pendulum-v1", **changes)
     ours = agents.NNTD3(env="Pendulum-v1", seed=1, device="cpu", **given).learn(60)
-    del given["nn"]
+    assert nearl.preset("td3", "Pendulum-v1", nn=None, **changes)["nn"] == given.pop("nn")
     sb3 = TD3(env="Pendulum-v1", seed=1, device="cpu", **given).learn(60)
     for a, b in zip(ours.policy.parameters(), sb3.policy.parameters(), strict=True):
         assert torch.equal(a, b)

@@ -43,6 +43,17 @@ def test_a_caller_may_use_an_array_of_actions_again():
     assert_goes_on_alike(first, second, action)
 
 
+def test_a_sum_of_rewards_may_be_rounded_another_way_but_is_no_other():
+    first, second = replayable("Pendulum-v1"), replayable("Pendulum-v1")
+    first.reset()
+    for _ in range(20):
+        first.step(np.ones(1, np.float32))
+    state = first.replay_state()
+    second.restore(state | {"total": state["total"] * (1 + 1e-12)})
+    with pytest.raises(UserWarning, match="does not follow from its seed"):
+        second.restore(state | {"total": state["total"] * (1 + 1e-6)})
+
+
 def test_options_of_the_last_reset_are_kept(tmp_path):
     first, second = replayable(POINT), replayable(POINT, seed=2)
     first.reset(options={"start": [0.9, 0.9]})

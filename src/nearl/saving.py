@@ -71,16 +71,28 @@ def check_archive(path: str | os.PathLike[str], kind: str) -> bytes:
     except (zipfile.BadZipFile, zlib.error, EOFError, OSError) as error:
         damaged = str(error)
     if data[:1] == pickle.PROTO:
-        raise CorruptFileError(
-            f"'{path}' is no nearl {kind} but a pickle, as agents of SB3's kind save their replay "
-            "buffers: give the file that nearl saved, or load this one with such an agent"
-        )
+        raise CorruptFileError(f"'{path}' is no nearl {kind} but a pickle{_of_pickles(kind)}")
     if damaged is not None:
         raise CorruptFileError(
             f"'{path}' ({len(data)} bytes) cannot be read as a nearl {kind}: {damaged}. "
             "The file is truncated or damaged; use an earlier save."
         )
     return data
+
+
+def _of_pickles(kind: str) -> str:
+    """Which of SB3's pickles may have been given for a file of ``kind``, and what to do."""
+    if kind == "memory":
+        return (
+            ", as agents of SB3's kind save their replay buffers: give the file that nearl saved, "
+            "or load this one with such an agent"
+        )
+    if kind.endswith(" model"):
+        return (
+            ": give what save(path) wrote; a replay buffer is for load_replay_buffer(path) of an "
+            "agent, a VecNormalize for VecNormalize.load(path, env)"
+        )
+    return ": give the file that nearl saved"
 
 
 def load_state(path: str | os.PathLike[str], kind: str) -> dict[str, Any]:

@@ -54,10 +54,11 @@ def refuse(agent: Any, config: SoftNNConfig) -> None:
             f"DDPG; got {agent.policy_class.__name__}: set saturation=0"
         )
     if agent.n_steps > 1:
-        raise ValueError(f"n_steps must be 1 {_here(config)}, got {agent.n_steps}")
+        raise ValueError(f"n_steps must be 1 {_here(agent, config)}, got {agent.n_steps}")
     if agent.optimize_memory_usage:
         raise ValueError(
-            f"optimize_memory_usage drops next observations: it must be False {_here(config)}"
+            "optimize_memory_usage drops next observations: it must be False "
+            f"{_here(agent, config)}"
         )
     kind = agent.replay_buffer_class
     if kind not in (None, ReplayBuffer) and not issubclass(kind, NeighborReplayBuffer):
@@ -66,11 +67,14 @@ def refuse(agent: Any, config: SoftNNConfig) -> None:
         )
 
 
-def _here(config: SoftNNConfig) -> str:
+def _here(agent: Any, config: SoftNNConfig) -> str:
     """Where something does not work: bases are the same agents with a weight of 0."""
     if config.weight > 0:
         return "with the NN module"
-    return "in nearl's TD3, DDPG and SAC (the NN module at weight 0); SB3's own agents take it"
+    if "nn" not in vars(agent):  # it shall get a module of weight 0, to be looked at
+        return "where neighbors are searched in a replay buffer"
+    name = type(agent).__name__.removeprefix("NN")
+    return f"in nearl's {name} (the NN module at weight 0); SB3's own {name} takes it"
 
 
 def refuse_actor(actor: Any, config: SoftNNConfig) -> None:

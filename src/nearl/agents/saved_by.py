@@ -30,7 +30,10 @@ SIGNS = {  # what a model of another agent holds, the rarest first
 CONTRIB = ("TQC", "CrossQ")  # whose classes with the module have no name to import
 KINDS = {  # files of another form, by what ``save_state`` calls them
     "ucrlfa": ("a model of UCRLFA", "UCRLFA.load(path) loads it"),
-    "memory": ("the transitions of NNAC", "NNAC's load_replay_buffer(path) loads them"),
+    "memory": (
+        "the transitions of NNAC, or a TransitionMemory",
+        "NNAC's load_replay_buffer(path) loads them, or TransitionMemory.load(path)",
+    ),
     "nnac-checkpoint": ("a checkpoint of NNAC", "load_checkpoint(path) of an agent loads it"),
 }
 

@@ -60,16 +60,19 @@ class SoftUpdate(OffPolicyAlgorithm):
     @property
     def nn(self) -> SoftNNConfig:
         """The module's settings, which stay what they are once the module is built."""
-        settings: SoftNNConfig = self.__dict__["nn"]
+        try:
+            settings: SoftNNConfig = self.__dict__["nn"]
+        except KeyError:
+            raise AttributeError(f"{type(self).__name__} has no settings nn yet") from None
         return settings
 
     @nn.setter
     def nn(self, given: Any) -> None:
-        if "soft" in self.__dict__:
+        if "soft" in self.__dict__ and given != self.nn:
             raise AttributeError(
                 "the module is built with its settings, which cannot be exchanged: "
-                "nearl.accelerate(nearl.plain(model), nn) goes on with others, as "
-                f"{type(self).__name__}.load(path, nn=...) does"
+                "nearl.accelerate(nearl.plain(model), nn) goes on with others, as what is loaded "
+                "with load(path, nn=...) does"
             )
         self.__dict__["nn"] = given
 

@@ -79,10 +79,24 @@ def _literal(node: ast.expr) -> Any:
 def import_object(name: str) -> Any:
     """The object with a dotted name."""
     module, _, attribute = name.rpartition(".")
+    if not module:
+        raise ValueError(f"{name!r} must be a dotted name, with its module: package.module.{name}")
     try:
         return getattr(import_module(module), attribute)
     except (ImportError, AttributeError, ValueError) as error:
         raise ValueError(f"{name!r} cannot be imported: {error}") from error
+
+
+def buffer_class(name: str) -> Any:
+    """The class of replay buffers with a dotted name."""
+    from stable_baselines3.common.buffers import ReplayBuffer
+
+    found = import_object(name)
+    if not (isinstance(found, type) and issubclass(found, ReplayBuffer)):
+        raise ValueError(
+            f"replay_buffer_class must be a class of replay buffers, got {name!r}, which is {found}"
+        )
+    return found
 
 
 def imported_classes(given: dict[str, Any]) -> dict[str, Any]:

@@ -19,6 +19,7 @@ from nearl.presets.rules import ACTOR_CRITIC, ON_POLICY, check_layers, checked
 from nearl.presets.spaces import check_actions, check_observations
 from nearl.presets.values import (
     action_noise,
+    buffer_class,
     env_wrappers,
     import_object,
     imported_classes,
@@ -169,7 +170,7 @@ def preset_of(algo: str, values: Mapping[str, Any]) -> Preset:
         if name in given:
             given[name] = imported_classes(literal_dict(given[name], name))
     if isinstance(kind := given.get("replay_buffer_class"), str):
-        given["replay_buffer_class"] = import_object(kind)
+        given["replay_buffer_class"] = buffer_class(kind)
     check_layers(given.get("policy_kwargs", {}).get("net_arch"), LAYERS.get(algo, ACTOR_CRITIC))
     return Preset(
         algo=algo,
@@ -196,6 +197,8 @@ def _module(algo: str, given: dict[str, Any], changes: Mapping[str, Any]) -> dic
     nn = dict(given.pop("nn", None) or {})
     given |= {name: value for name, value in changes.items() if name not in SOFT}
     soft = given.pop("nn", {})
+    if soft is None and not algo.startswith("nn"):
+        soft = {}
     if not isinstance(soft, Mapping):
         raise TypeError(
             f"nn must be a mapping of the NN module's settings, got {soft!r}; without the module "

@@ -159,6 +159,19 @@ def test_estimates_are_made_at_powers_of_two_whenever_one_was_asked_for_before()
     assert early() == between() == late() == pytest.approx(5.0)
 
 
+def test_an_estimate_is_of_what_was_loaded():
+    experience, other = on_a_line(np.arange(50), 100.0), on_a_line(np.arange(40), 1.0)
+    rule = LipschitzRule("auto", experience, horizon=1, gamma=0.9)
+    assert rule() == pytest.approx(100.0)
+    saved = rule.state_dict()
+    experience.memory.load_state_dict(
+        other.memory.state_dict() | {"capacity": experience.memory.capacity}
+    )
+    assert rule() == pytest.approx(1.0)
+    rule.load_state_dict(saved)  # whoever restores it, after the memory, knows
+    assert rule() == pytest.approx(100.0)
+
+
 def test_a_number_in_units_of_rewards_grows_as_they_do():
     for scale in (1.0, 10.0):
         experience = on_a_line([1.0, -3.0, 5.0, 1.0], scale)

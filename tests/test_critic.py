@@ -310,6 +310,7 @@ def test_as_many_leaves_as_the_budget_are_allowed():
     ("options", "words"),
     [
         ({"horizon": 0}, ["horizon", "0"]),
+        ({"horizon": 2.5}, ["horizon", "an integer", "2.5"]),
         ({"lipschitz": -1.0}, ["lipschitz", "-1"]),
         ({"lipschitz": "foo"}, ["lipschitz", "'auto' or a number >= 0", "'foo'"]),
         ({"lipschitz": "7"}, ["lipschitz", "'auto' or a number >= 0", "'7'"]),
@@ -326,6 +327,13 @@ def test_bad_settings_are_named(options, words):
     with pytest.raises(ValueError) as error:
         NNCritic(experience, **options)
     assert all(word in str(error.value) for word in words)
+
+
+def test_steps_are_one_number_or_one_for_every_state():
+    experience, _, policy = make(0, 5)
+    critic, batch = NNCritic(experience, horizon=3), experience.memory.gather(torch.arange(4))
+    with pytest.raises(ValueError, match=r"one for every state, \(4,\); got shape \(3,\)"):
+        critic.td_error(batch, policy, steps=torch.tensor([1, 2, 3]))
 
 
 def test_what_an_automatic_lipschitz_constant_needs_is_named():

@@ -369,6 +369,11 @@ def test_slots_that_hold_nothing_are_named(read):
     graph.evaluate(uniform)
     with pytest.raises(ValueError, match="slot 7 holds nothing"):
         getattr(graph, read)(torch.tensor([0, 7]))
+    feed(experience, rng, 30, n_actions=2)  # the ring has gone round
+    graph.evaluate(uniform)
+    for slot in (-1, 20):
+        with pytest.raises(ValueError, match=f"slot {slot} holds nothing"):
+            getattr(graph, read)(torch.tensor([0, slot]))
 
 
 def test_neighbors_that_no_evaluation_has_seen_are_named():

@@ -313,6 +313,25 @@ def test_a_damaged_file_is_named(tmp_path, damage):
         TransitionMemory.load(path)
 
 
+def test_one_bit_anywhere_in_a_file_is_named_or_does_not_matter(tmp_path):
+    memory = TransitionMemory(5, (2,), (1,))
+    fill(memory, reference.walk(np.random.default_rng(0), 5))
+    memory.save(tmp_path / "memory.pt")
+    data, named = (tmp_path / "memory.pt").read_bytes(), 0
+    for at in range(len(data)):
+        (tmp_path / "memory.pt").write_bytes(
+            data[:at] + bytes([data[at] ^ 1 << at % 8]) + data[at + 1 :]
+        )
+        try:
+            loaded = TransitionMemory.load(tmp_path / "memory.pt")
+        except CorruptFileError:
+            named += 1
+        else:
+            for name, column in memory.state_dict()["columns"].items():
+                assert torch.equal(loaded[name].nan_to_num(), column.nan_to_num())
+    assert named > len(data) / 4
+
+
 def test_bad_sizes_are_named():
     with pytest.raises(ValueError, match="capacity.*0"):
         TransitionMemory(0, (1,), (1,))

@@ -262,6 +262,39 @@ class Tripled:
         return 3.0 * torch.cat([obs, act], -1)
 
 
+class Doubles(Tripled):
+    """One that gives float64."""
+
+    def embed(self, obs, act):
+        return super().embed(obs.double(), act.double())
+
+
+def test_keys_of_a_users_metric_are_in_single_precision_in_every_call():
+    rng = np.random.default_rng(0)
+    memory = TransitionMemory(200, (2,), (1,), obs_dtype=torch.float64, act_dtype=torch.float64)
+    experience = Experience(memory, Doubles(), index="brute")
+    obs, next_obs = 1e4 + 1e-2 * rng.normal(size=(2, 200, 2))
+    no = np.zeros(200, bool)
+    experience.add(obs, np.zeros((200, 1)), rng.normal(size=200), next_obs, no, no)
+    batch = memory.gather(torch.arange(200))
+    kept, naive = (NNCritic(experience, horizon=4, memoize=memoize) for memoize in (True, False))
+    for _ in range(2):  # by a search, and by what that one left
+        errors = [critic.td_error(batch, lambda obs: 0 * obs[:, :1]) for critic in (kept, naive)]
+        torch.testing.assert_close(*errors)
+
+
+@pytest.mark.parametrize("kind", [torch.float32, torch.bool, torch.uint8, torch.int64])
+def test_actions_of_a_finite_set_are_kept_as_any_numbers(kind):
+    memory = TransitionMemory(9, (2,), (), act_dtype=kind)
+    experience = Experience(memory, WeightedL2.uniform(2, ActionCode.onehot(2)))
+    rows = torch.zeros(4, 2)
+    act = torch.tensor([0, 1, 1, 0]).to(kind)
+    experience.add(rows, act, [0.0] * 4, rows, [False] * 4, [False] * 4)
+    found = experience.nearest(torch.zeros(1, 2), torch.tensor([1]), 4)
+    assert found.slots.tolist() == [[1, 2, 0, 3]]
+    torch.testing.assert_close(found.distances, torch.tensor([[0.0, 0.0, 1.0, 1.0]]))
+
+
 def test_users_metrics_pairwise_and_embedding():
     rng = np.random.default_rng(1)
     rows = {name: column[:, 0] for name, column in reference.walk(rng, 30).items()}

@@ -32,7 +32,7 @@ def test_without_weight_or_before_any_list_it_is_sb3_bit_for_bit(base, kind):
     off = train(kind, nn=SoftNNConfig.of(MIX, weight=0.0))
     assert equal(sb3, weights(off)) and off.soft.inert and off.soft.partners is None
     # The whole path without anyone to mix with: never enough transitions for a refresh.
-    idle = train(kind, nn=SoftNNConfig.of(MIX, mix_neighbors=1000))
+    idle = train(kind, nn=SoftNNConfig.of(MIX, mix_neighbors=299))
     assert idle.soft.partners.refreshes == 0 and not idle.soft.inert
     assert equal(sb3, weights(idle))
     mixed = train(kind, nn=MIX)
@@ -42,7 +42,7 @@ def test_without_weight_or_before_any_list_it_is_sb3_bit_for_bit(base, kind):
 
 def test_beside_mixing_the_graph_is_what_it_was():
     graph = train(nn=SoftNNConfig.of(BOTH, mix=0.0))
-    idle = train(nn=SoftNNConfig.of(BOTH, mix_neighbors=1000))
+    idle = train(nn=SoftNNConfig.of(BOTH, mix_neighbors=299))
     assert equal(weights(graph), weights(idle)) and graph.soft.partners is None
     assert graph.soft.graph.refreshes == idle.soft.graph.refreshes == 4
     mixed = train(nn=BOTH)

@@ -217,3 +217,10 @@ def test_what_is_wrong_with_an_agents_own_file_is_said_as_it_is(saved):
     with pytest.raises(ValueError, match="Observation spaces do not match"):
         type(model).load(file, env=other)
     assert equal(weights(type(model).load(file)), weights(model))
+
+
+def test_a_memory_whose_columns_are_a_replay_buffers_is_saved_with_it(tmp_path):
+    model = agent().learn(40)
+    with pytest.raises(ValueError, match=r"obs, act, .*replay buffer.*save_replay_buffer\(path\)"):
+        model.replay_buffer.memory.save(tmp_path / "memory.pt")
+    assert not list(tmp_path.iterdir())

@@ -38,7 +38,7 @@ def test_without_gate_or_before_a_refresh_it_is_sb3_bit_for_bit(base, kind):
     assert equal(sb3, weights(off)) and off.soft.inert
     assert equal(sb3, weights(train(kind, nn={"form": "residual", "weight": 0.0})))
     # The whole path with gates of 0: never enough transitions for a refresh.
-    idle = train(kind, nn={"form": "residual", "residual_neighbors": 1000})
+    idle = train(kind, nn={"form": "residual", "residual_neighbors": 299})
     assert idle.soft.graph.refreshes == 0 and idle.replay_buffer.batch.discount.shape == (32,)
     assert equal(sb3, weights(idle))
     assert not equal(sb3, weights(train(kind, nn=ON)))

@@ -460,3 +460,23 @@ def test_the_single_file_example_moves_its_targets_as_the_module_says(monkeypatc
     monkeypatch.setattr(SoftNN, "tau", lambda soft, tau: asked.append(tau) or tau)
     example.train(steps=110)
     assert asked == [example.TAU] * 5
+
+
+@pytest.mark.parametrize(
+    ("given", "name"),
+    [
+        ({"neighbors": 9, "horizon": 1}, "neighbors=9 needs a memory of at least 9"),
+        ({"form": "residual", "residual_neighbors": 8}, "residual_neighbors=8 .* at least 9"),
+        ({"form": "residual", "gate": 0.0, "mix": 1.0}, "mix_neighbors=10 .* at least 11"),
+    ],
+)
+def test_a_memory_with_too_few_places_for_neighbors_is_refused(given, name):
+    memory, targets = TransitionMemory(8, (OBS,), (ACT,)), None
+    with pytest.raises(ValueError, match=f"{name} transitions, got one of 8: lower it"):
+        SoftNN(memory, given, policy=nn.Identity(), targets=targets)
+
+
+def test_a_memory_of_several_agents_is_refused():
+    memory = TransitionMemory(8, (OBS,), (ACT,), members=3)
+    with pytest.raises(ValueError, match="memory of one agent, got one of members=3: make a"):
+        SoftNN(memory, policy=nn.Identity())

@@ -166,6 +166,10 @@ def test_the_dimension_of_one_coordinate_and_of_too_few_points():
     assert abs(theory.intrinsic_dimension(line).two_nn - 1) < 0.2
     with pytest.raises(ValueError, match="distinct points, got 1"):
         theory.intrinsic_dimension(np.ones((500, 3)))
+    with pytest.raises(ValueError, match="sample must be at least 22 to have 20 neighbors, got 15"):
+        theory.intrinsic_dimension(line, sample=15)
+    with pytest.raises(ValueError, match="neighbors must be at least 2.* got 1"):
+        theory.intrinsic_dimension(line, neighbors=1)
 
 
 @pytest.mark.parametrize("spacing", [1.0, 0.1])
@@ -369,3 +373,5 @@ def test_where_a_curve_nearly_meets_itself_its_distortion_is_found():
 def test_keys_and_outcomes_have_to_match():
     with pytest.raises(ValueError, match="5 keys but 4 outcomes"):
         theory.estimate_lipschitz(np.zeros((5, 2)), np.zeros(4))
+    with pytest.raises(ValueError, match="outcomes must be finite, got nan"):
+        theory.estimate_lipschitz(np.zeros((2, 2)), [np.nan, 0.0])

@@ -382,6 +382,49 @@ def test_a_saved_agent_takes_its_rewards_along_to_another_range(tmp_path):
     assert (wide.envelope.state_dict()["rewards"] == 0.375).all()  # -0.5 within (-2, 2)
     with pytest.raises(ValueError, match=r"reward -0\.5 lies outside reward_range=\(0"):
         UCRLFA.load(tmp_path / "agent", env=env, reward_range=(0.0, 1.0))
+    with pytest.raises(ValueError, match="stored as keys of the metric.*cannot be exchanged"):
+        UCRLFA.load(tmp_path / "agent", metric=WeightedL2([4.0], 1.0, ActionCode.onehot(2)))
+    assert UCRLFA.load(tmp_path / "agent", epsilon=0.5).envelope.epsilon == 0.5
+
+
+class Interrupt(BaseCallback):
+    def __init__(self, after):
+        super().__init__()
+        self.after = after
+
+    def _on_step(self):
+        if self.n_calls == self.after:
+            raise KeyboardInterrupt
+        return True
+
+
+def test_an_episode_that_was_cut_short_is_not_linked_to_the_next():
+    model, rng = point_agent(), np.random.default_rng(0)
+    for _ in range(20):
+        with pytest.raises(KeyboardInterrupt):
+            model.learn(30, callback=Interrupt(int(rng.integers(1, 30))))
+    model.learn(10)
+    own = model.envelope
+    state = own.state_dict()
+    linked = np.flatnonzero(state["sites"][:, 0] >= 0)
+    before, choice = state["sites"][linked].T
+    np.testing.assert_allclose(state["after"][before, choice], state["keys"][linked], atol=1e-6)
+    plain = HorizonEnvelope(
+        own.dim, actions=own.actions, horizon=own.horizon, lipschitz=own.slopes[1:]
+    )
+    plain.load_state_dict(state | {"sites": np.full_like(state["sites"], -1)})
+    np.testing.assert_allclose(own.labels, plain.labels, atol=1e-12)  # as all anew
+
+
+def test_a_reward_that_is_refused_leaves_the_steps_before_it():
+    env = TimeLimit(Corridor(-0.5), 20)
+    metric = WeightedL2([1.0], 1.0, ActionCode.onehot(2))
+    model = UCRLFA("MlpPolicy", env, reward_range=(-1.0, 0.0), metric=metric, seed=0)
+    model.learn(3, reset_num_timesteps=False)
+    env.env.reward = 7.0
+    with pytest.raises(ValueError, match="reward 7 lies outside"):
+        model.learn(3, reset_num_timesteps=False)
+    assert model._steps == [] and len(model.envelope) > 0
 
 
 def test_callbacks_find_what_they_find_with_sb3():
@@ -448,6 +491,8 @@ def test_other_bad_input_is_named():
         UCRLFA("MlpPolicy", "CartPole-v1", metric=Standardized(4, ActionCode.onehot(2)))
     with pytest.raises(ValueError, match="lipschitz.*-1"):
         UCRLFA("MlpPolicy", "CartPole-v1", lipschitz=-1.0)
+    with pytest.raises(ValueError, match="the L of the guarantee, a number.*'auto'"):
+        UCRLFA("MlpPolicy", "CartPole-v1", lipschitz="auto")
     with pytest.raises(ValueError, match="500 .*steps to go.*\\(2,\\)"):
         UCRLFA("MlpPolicy", "CartPole-v1", lipschitz=[1.0, 2.0])
     with pytest.raises(ValueError, match="horizon must be an integer .*got 2.5"):

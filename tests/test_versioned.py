@@ -107,6 +107,19 @@ def test_policies_of_the_same_version_do_not_get_each_others_actions():
         torch.testing.assert_close(kept.td_error(batch, policy), expected)
 
 
+@pytest.mark.parametrize("outer", [True, False])
+def test_every_layer_keeps_its_own_mode_and_none_moves(outer):
+    net = nn.Sequential(nn.BatchNorm1d(OBS), nn.BatchNorm1d(OBS), nn.Linear(OBS, ACT))
+    net.train(outer)
+    net[1].train(not outer)
+    before = [buffer.clone() for buffer in net.buffers()]
+    policy, obs = VersionedPolicy(net), torch.randn(7, OBS)
+    acted = policy(obs)
+    assert [layer.training for layer in net.modules()] == [outer, outer, not outer, outer]
+    assert all(map(torch.equal, before, net.buffers()))
+    torch.testing.assert_close(acted, net.eval()(obs).detach())
+
+
 def test_layers_that_compute_their_weights_are_asked_each_time():
     net = nn.Sequential(nn.utils.parametrizations.weight_norm(nn.Linear(OBS, ACT)), nn.Tanh())
     policy, obs = VersionedPolicy(net), torch.randn(1, OBS)

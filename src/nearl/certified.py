@@ -47,7 +47,7 @@ class CertifiedNeighbors:
         self.anchors = np.zeros((0, self.experience.metric.dim), dtype=np.float32)
         self.squared = np.zeros((0, self.length))
         self.slots = np.zeros((0, self.length), dtype=np.int64)
-        self._epoch = self.experience.epoch
+        self._epoch, self._cut = self.experience.epoch, False
 
     def forget(self, nodes: Ints) -> None:
         """Nodes whose state has been replaced."""
@@ -56,9 +56,11 @@ class CertifiedNeighbors:
     def nearest(self, nodes: Ints, keys: NDArray[np.float32]) -> tuple[Floats, Ints]:
         """Exact distances and slots ``(n, k)`` of ``keys (n, dim)``, which belong to ``nodes``."""
         experience, memory = self.experience, self.experience.memory
+        keys = keys.astype(np.float32, copy=False)  # as they are stored, whatever a metric gives
         experience.sync()
-        if self._epoch != experience.epoch:
+        if self._cut or self._epoch != experience.epoch:
             self._reset()
+        self._cut = True  # short, if it does not come to its end: lists may be half written
         self._grow(int(nodes.max(initial=-1)) + 1)
         distances = np.empty((len(nodes), self.k))
         slots = np.empty((len(nodes), self.k), dtype=np.int64)
@@ -117,6 +119,7 @@ class CertifiedNeighbors:
             self.seen[ids], self.anchors[ids] = memory.total, keys[ask]
             self.squared[ids], self.slots[ids] = np.inf, -1
             self.squared[ids, :length], self.slots[ids, :length] = squared, found
+        self._cut = False
         return distances, slots
 
     def _grow(self, nodes: int) -> None:

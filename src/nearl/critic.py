@@ -7,6 +7,7 @@ where a rollout ends at a terminated transition and never at a truncated one.
 
 from __future__ import annotations
 
+from numbers import Integral
 from typing import Any, Literal
 
 import numpy as np
@@ -46,14 +47,16 @@ class NNCritic:
         memoize: bool = True,
         leaf_budget: int = 4096,
     ) -> None:
-        if horizon < 1:
-            raise ValueError(f"horizon (H', planning steps) must be at least 1, got {horizon}")
-        if neighbors < 1:
-            raise ValueError(f"neighbors (M) must be at least 1, got {neighbors}")
+        counts = {
+            "horizon (H', planning steps)": horizon,
+            "neighbors (M)": neighbors,
+            "n_rollouts": n_rollouts,
+        }
+        for name, count in counts.items():
+            if not isinstance(count, Integral) or count < 1:
+                raise ValueError(f"{name} must be an integer of at least 1, got {count}")
         if not 0.0 <= gamma <= 1.0:
             raise ValueError(f"gamma must be in [0, 1], got {gamma}")
-        if n_rollouts < 1:
-            raise ValueError(f"n_rollouts must be at least 1, got {n_rollouts}")
         if branch not in ("full", "root"):
             raise ValueError(f"branch must be 'full' or 'root', got {branch!r}")
         leaves = neighbors**horizon if branch == "full" else neighbors
@@ -236,6 +239,11 @@ class NNCritic:
         left = torch.as_tensor(steps, device=obs.device)
         if (left < 0).any():
             raise ValueError(f"steps left must be >= 0, got {left.min().item()}")
+        if left.ndim and left.shape != shape:
+            raise ValueError(
+                f"steps are one number, or one for every state, {tuple(shape)}; got shape "
+                f"{tuple(left.shape)}"
+            )
         return left.clamp(max=self.horizon).long().expand(shape)
 
 

@@ -96,6 +96,7 @@ class Experience:
         self._indexed = self._observed = 0  # transitions that index and metric have seen
         self._next_check = FIRST_CHECK
         self._loads = memory.loads
+        self._cut = False  # whether a sync was begun and has not ended
 
     def __len__(self) -> int:
         return len(self.memory)
@@ -119,7 +120,14 @@ class Experience:
         The metric looks at the data at fixed counts, so that keys do not depend on when this is
         called; many small writes cost one call.
         """
+        if self._cut:  # short, by Ctrl-C say: nobody knows what the index has
+            self.rekey()
+        self._cut = True
         self.follow_loads()
+        self._sync()
+        self._cut = False
+
+    def _sync(self) -> None:
         memory, metric = self.memory, self.metric
         oldest = memory.total - memory.capacity
         if self._observed < oldest:  # the ring went round in between
@@ -206,7 +214,8 @@ class Experience:
         if self.source.elementwise:
             keys: NDArray[np.float32] = self.metric.embed(obs, act)  # type: ignore[assignment, arg-type]
             return keys
-        return self.metric.embed(torch.from_numpy(obs), torch.from_numpy(act)).detach().numpy()
+        found = self.metric.embed(torch.from_numpy(obs), torch.from_numpy(act))
+        return found.detach().float().numpy()
 
     def embed_each(self, obs: NDArray[Any], acts: NDArray[Any]) -> NDArray[np.float32]:
         """Keys ``(n C, dim)`` of every one of n observations with every one of C actions."""

@@ -105,7 +105,7 @@ class LipschitzRule:
             )
         self._given, self._experience = lipschitz, experience
         self._horizon, self.gamma, self._reward_units = horizon, gamma, reward_units
-        self._next, self._estimate = LEAST, 0.0
+        self._next, self._estimate, self._loads = LEAST, 0.0, experience.memory.loads
 
     def __call__(self) -> float:
         if self._given != "auto":
@@ -113,7 +113,10 @@ class LipschitzRule:
             if self._reward_units and self._given > 0:
                 unit = float(self._experience.memory["reward"].square().mean().sqrt())
             return float(self._given) * unit
-        total = self._experience.memory.total
+        memory = self._experience.memory
+        total = memory.total
+        if self._loads != memory.loads:  # by itself: what was estimated is of other data
+            self._next, self._estimate, self._loads = LEAST, 0.0, memory.loads
         if total >= self._next:
             # Powers of two, so that calls in between, however many, change nothing.
             self._next = 2 ** (int(np.log2(total)) + 1)
@@ -127,6 +130,7 @@ class LipschitzRule:
 
     def load_state_dict(self, state: dict[str, float]) -> None:
         self._next, self._estimate = int(state["next"]), state["estimate"]
+        self._loads = self._experience.memory.loads
 
 
 def _usable(lipschitz: Any) -> bool:

@@ -281,6 +281,11 @@ class TransitionMemory:
                 yield name, state["columns"][name], column
 
     def save(self, path: str | os.PathLike[str]) -> None:
+        if self.shared:
+            raise ValueError(
+                f"{', '.join(self.shared)} of this memory belong to an agent's replay buffer, "
+                "which saves them: model.save_replay_buffer(path)"
+            )
         save_state(path, "memory", self.state_dict() | {"members": self.members})
 
     @classmethod

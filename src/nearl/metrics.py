@@ -100,7 +100,7 @@ class ActionCode:
             plain = as_float(act)
             return plain if self.span is None else plain / like(self.span, act)
         if self.one_hot:
-            index = act.long() if isinstance(act, Tensor) else act
+            index = act.long() if isinstance(act, Tensor) else act.astype(np.int64, copy=False)
             self._check(index)
             corners: Rows = like(self._corners, act)[index]
             return corners

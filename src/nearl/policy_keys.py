@@ -50,8 +50,8 @@ class PolicyKeys:
         have, need = len(self._made), int(nodes.max(initial=-1)) + 1
         if need > have:
             more = max(need, 2 * have) - have
+            self._keys = np.pad(self._keys, ((0, have + more - len(self._keys)), (0, 0)))
             self._made = np.pad(self._made, (0, more), constant_values=-1)
-            self._keys = np.pad(self._keys, ((0, more), (0, 0)))
         ask = nodes[self._made[nodes] != version]
         if len(ask):
             self._keys[ask] = self._make(ask, policy)

@@ -25,9 +25,9 @@ class RecentExperience(Experience):
         self.window = window
         self._oldest = 0  # the first transition that is in the index
 
-    def sync(self) -> None:
+    def _sync(self) -> None:
         """Make searchable what was stored since the last search; forget what is too old."""
-        super().sync()
+        super()._sync()
         memory = self.memory
         begin, end = max(self._oldest, memory.total - memory.capacity), memory.total - self.window
         if begin < end:

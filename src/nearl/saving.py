@@ -56,6 +56,11 @@ def save_state(path: str | os.PathLike[str], kind: str, state: dict[str, Any]) -
     return write_atomically(path, lambda file: torch.save(payload, file))
 
 
+FOLDER = 0x10  # in a zip archive's attributes of a file
+# What zipfile raises for bytes that are not what they were, wherever they are.
+DAMAGED = (zipfile.BadZipFile, zlib.error, EOFError, OSError, RuntimeError, ValueError)
+
+
 def check_archive(path: str | os.PathLike[str], kind: str) -> bytes:
     """The content of a saved file, after its checksums have been verified."""
     path = Path(path)
@@ -64,11 +69,13 @@ def check_archive(path: str | os.PathLike[str], kind: str) -> bytes:
     data = path.read_bytes()
     try:
         with zipfile.ZipFile(io.BytesIO(data)) as archive:
-            damaged = archive.testzip()
+            damaged, entries = archive.testzip(), archive.infolist()
             # Half of an archive may end with a whole one that was nested in it.
-            if min((entry.header_offset for entry in archive.infolist()), default=1) > 0:
+            if min((entry.header_offset for entry in entries), default=1) > 0:
                 damaged = "its end is missing"
-    except (zipfile.BadZipFile, zlib.error, EOFError, OSError) as error:
+            if any(map(_contradicts_itself, entries)):
+                damaged = "its table of contents contradicts itself"
+    except DAMAGED as error:
         damaged = str(error)
     if data[:1] == pickle.PROTO:
         raise CorruptFileError(f"'{path}' is no nearl {kind} but a pickle{_of_pickles(kind)}")
@@ -78,6 +85,15 @@ def check_archive(path: str | os.PathLike[str], kind: str) -> bytes:
             "The file is truncated or damaged; use an earlier save."
         )
     return data
+
+
+def _contradicts_itself(entry: zipfile.ZipInfo) -> bool:
+    """Whether of one file there are two sizes, or its content would be a folder's.
+
+    No checksum is of these, and torch reads by them: something else than was written.
+    """
+    plain = entry.compress_type == zipfile.ZIP_STORED
+    return (plain and entry.file_size != entry.compress_size) or bool(entry.external_attr & FOLDER)
 
 
 def _of_pickles(kind: str) -> str:
@@ -102,7 +118,7 @@ def load_state(path: str | os.PathLike[str], kind: str) -> dict[str, Any]:
     data = check_archive(path, kind)
     try:
         payload = torch.load(io.BytesIO(data), map_location="cpu", weights_only=False)
-    except RuntimeError as error:  # a whole archive, but not one of torch's
+    except (RuntimeError, ValueError) as error:  # a whole archive, but not one of torch's
         raise CorruptFileError(
             f"'{path}' is no nearl {kind} but another archive: give the file that nearl saved"
         ) from error

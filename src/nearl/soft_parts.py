@@ -31,6 +31,20 @@ def soft_parts(
     seed: int | None = None,
 ) -> Parts:
     """The parts over a memory; the residual graph needs ``targets``, the target networks."""
+    if memory.members is not None:
+        raise ValueError(
+            f"SoftNN is for the memory of one agent, got one of members={memory.members}: make a "
+            "memory and a SoftNN for each, or train them all in a nearl.population.Population"
+        )
+    most = {"neighbors": config.neighbors if config.uses_errors else 0}
+    most |= {"residual_neighbors": config.residual_neighbors + 1 if config.uses_graph else 0}
+    most |= {"mix_neighbors": config.mix_neighbors + 1 if config.uses_mix else 0}
+    for name, needed in most.items():
+        if needed > memory.capacity:
+            raise ValueError(
+                f"{name}={getattr(config, name)} needs a memory of at least {needed} transitions, "
+                f"got one of {memory.capacity}: lower it, or make the memory larger"
+            )
     # Graph and partners make the critic's features themselves; errors never use them.
     metric = "standardized" if config.metric == "critic" else config.metric
     experience = Experience(

@@ -49,16 +49,15 @@ class ThinnedExperience(RecentExperience):
         """Of what is stored, numbers that are multiples of it can be found."""
         return stride_of(min(self.memory.total, self.window), self.sample)
 
-    def sync(self) -> None:
+    def _sync(self) -> None:
         """Make searchable what is new and to be found; forget what is too old, or no longer is."""
-        self.follow_loads()
         memory = self.memory
         first, known = max(0, memory.total - self.window), self._indexed
         # Before anything is added, whose slots may be those of what has been overwritten.
         gone = thinned(self._oldest, min(first, known), self._stride)
         self.index.remove(gone % memory.capacity)
         self._oldest = max(self._oldest, first)
-        Experience.sync(self)
+        Experience._sync(self)
         if self._stride < self.stride:
             held = thinned(self._oldest, known, self._stride)
             self.index.remove(held[held % self.stride != 0] % memory.capacity)

@@ -60,13 +60,15 @@ class VersionedPolicy:
 
     @torch.no_grad()
     def _in_torch(self, obs: Tensor) -> Tensor:
-        training = self.net.training
-        if training:  # batch norm and dropout must not move, or it would not be noise-free
-            self.net.train(False)
-        actions = self.act(obs.to(self._device)).cpu()
-        if training:
-            self.net.train(True)
-        return actions
+        # Batch norm and dropout must not move, or it would not be noise-free.
+        training = [layer for layer in self.net.modules() if layer.training]
+        try:
+            for layer in training:
+                layer.training = False
+            return self.act(obs.to(self._device)).cpu()
+        finally:
+            for layer in training:
+                layer.training = True
 
     def __getstate__(self) -> dict[str, Any]:
         """Without the NumPy network, whose arrays would no longer be those of a copy."""

@@ -29,6 +29,7 @@ from nearl.agents.savable import Savable
 from nearl.agents.spaces import check_spaces, environment_name, make_metric
 from nearl.agents.transitions import transitions
 from nearl.experience import Experience
+from nearl.interrupts import noted_interrupts
 from nearl.memory import TransitionMemory
 from nearl.metrics import Metric
 from nearl.networks import CategoricalActor, on_host
@@ -187,33 +188,39 @@ class NNAC(Savable):
         reset_num_timesteps: bool = True,
         progress_bar: bool = False,
     ) -> Self:
-        """Train for ``total_timesteps`` environment steps; ``log_interval`` is in episodes."""
+        """Train for ``total_timesteps`` environment steps; ``log_interval`` is in episodes.
+
+        Ctrl-C waits for the end of a step; pressed again, it does not.
+        """
         check_scale(self.env, "NNAC", SCALES)
         total, hooks = self._setup_learn(
             total_timesteps, callback, reset_num_timesteps, tb_log_name, progress_bar
         )
         hooks.on_training_start(locals(), globals())
         logged = self._episode_num
-        while self.num_timesteps < total:
-            hooks.on_rollout_start()  # nothing is half done here
-            # What SB3's callbacks look for has SB3's names.
-            obs = self._last_obs
-            actions, new_obs, rewards, dones, infos = self._interact()
-            row = transitions(
-                obs, actions, rewards, new_obs, dones, infos, self.config.terminal_reward
-            )
-            hooks.update_locals(locals())
-            if not hooks.on_step():
-                break
-            self._update_info_buffer(infos, dones)
-            self._episode_num += int(dones.sum())
-            # Algorithm 1: value the transition, store it, take a gradient step.
-            self.learner.store(row)
-            hooks.on_rollout_end()
-            self._train_when_due()
-            if log_interval and self._episode_num >= logged + log_interval:
-                logged = self._episode_num
-                self._dump_logs()
+        with noted_interrupts() as interrupted:
+            while self.num_timesteps < total and not interrupted():
+                hooks.on_rollout_start()  # nothing is half done here
+                # What SB3's callbacks look for has SB3's names.
+                obs = self._last_obs
+                actions, new_obs, rewards, dones, infos = self._interact()
+                row = transitions(
+                    obs, actions, rewards, new_obs, dones, infos, self.config.terminal_reward
+                )
+                hooks.update_locals(locals())
+                if not hooks.on_step():
+                    break
+                self._update_info_buffer(infos, dones)
+                self._episode_num += int(dones.sum())
+                # Algorithm 1: value the transition, store it, take a gradient step.
+                self.learner.store(row)
+                hooks.on_rollout_end()
+                self._train_when_due()
+                if log_interval and self._episode_num >= logged + log_interval:
+                    logged = self._episode_num
+                    self._dump_logs()
+        if interrupted():
+            raise KeyboardInterrupt
         hooks.on_training_end()
         return self
 

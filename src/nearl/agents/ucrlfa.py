@@ -25,6 +25,7 @@ from nearl.agents.saved_by import refuse_unlike
 from nearl.agents.spaces import check_spaces, make_metric
 from nearl.agents.time_limit import limited
 from nearl.agents.ucrl_settings import after_end, check_end, check_settings, moved, rescaled
+from nearl.interrupts import noted_interrupts
 from nearl.metrics import Metric
 from nearl.saving import load_state, save_state
 from nearl.ucrl import HorizonEnvelope
@@ -201,13 +202,17 @@ class UCRLFA(BaseAlgorithm):
         *,
         episodes: int | None = None,
     ) -> Self:
-        """Learn for ``total_timesteps`` steps or ``episodes`` episodes, whichever ends first."""
+        """Learn for ``total_timesteps`` steps or ``episodes`` episodes, whichever ends first.
+
+        Ctrl-C waits for the end of a step; pressed again, it does not.
+        """
         if total_timesteps is None and episodes is None:
             raise ValueError("learn needs total_timesteps or episodes")
         if self.env is None:
             raise ValueError("no environment to learn from: set_env, or load(path, env=...)")
         check_scale(self.env, "UCRLFA", SCALE)
         if reset_num_timesteps or self._last_obs is None:  # the environment will be reset
+            self._end_episode()  # one that was cut short
             self._elapsed = 0
         budget = total_timesteps or (episodes or 0) * self.time_limit
         total, hooks = self._setup_learn(
@@ -217,21 +222,28 @@ class UCRLFA(BaseAlgorithm):
         hooks.on_training_start(locals(), globals())
         assert isinstance(self._last_obs, np.ndarray)
         keys = self.net.keys(self._last_obs[0])
-        while self.num_timesteps < total and self._episode_num < last:
-            hooks.on_rollout_start()  # nothing is half done here
-            # What SB3's callbacks look for has SB3's names.
-            keys, actions, new_obs, rewards, dones, infos = self._interact(keys)
-            hooks.update_locals(locals())
-            self._update_info_buffer(infos, dones)
-            if dones[0]:
-                self._end_episode()
-                self._episode_num += 1
-                if log_interval and self._episode_num % log_interval == 0:
-                    self._dump_logs()
-            if not hooks.on_step():
-                break
-            hooks.on_rollout_end()
+        with noted_interrupts() as interrupted:
+            while self.num_timesteps < total and self._episode_num < last and not interrupted():
+                hooks.on_rollout_start()  # nothing is half done here
+                # What SB3's callbacks look for has SB3's names.
+                try:
+                    keys, actions, new_obs, rewards, dones, infos = self._interact(keys)
+                except BaseException:  # that step is missing, so the next does not follow the last
+                    self._end_episode()
+                    raise
+                hooks.update_locals(locals())
+                self._update_info_buffer(infos, dones)
+                if dones[0]:
+                    self._end_episode()
+                    self._episode_num += 1
+                    if log_interval and self._episode_num % log_interval == 0:
+                        self._dump_logs()
+                if not hooks.on_step():
+                    break
+                hooks.on_rollout_end()
         self._end_episode()
+        if interrupted():
+            raise KeyboardInterrupt
         hooks.on_training_end()
         return self
 
@@ -303,7 +315,14 @@ class UCRLFA(BaseAlgorithm):
         """Load what ``save`` wrote; with an ``env`` it learns on. Files of others are refused."""
         check_model(path, "UCRLFA")
         refuse_unlike(path, KIND, "UCRLFA")
+        if kwargs.get("metric") is not None:
+            raise ValueError(
+                f"the points of '{path}' are stored as keys of the metric that they were learned "
+                "with, which cannot be exchanged: leave metric out, or learn anew"
+            )
         state = load_state(saved_file(path), KIND)
+        if "epsilon" in kwargs:  # of the points to come
+            state["points"] = state["points"] | {"epsilon": kwargs["epsilon"]}
         if "reward_range" in kwargs:  # stored rewards are in units of the one before
             ranges = state["reward_range"], kwargs["reward_range"]
             rewards = moved(state["points"]["rewards"], *ranges)

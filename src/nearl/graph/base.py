@@ -62,6 +62,7 @@ class NeighborGraph(ABC):
         self.backup: Floats = np.zeros(0)  # r + gamma V(s') of every stored transition
         self._valued = self._backed = -1  # transitions stored when values and backup were made
         self._epoch = experience.epoch
+        self._cut = False  # whether an update was begun and has not ended
         self._forget()
 
     # -- evaluation ------------------------------------------------------------------------------
@@ -71,6 +72,10 @@ class NeighborGraph(ABC):
         self.experience.sync()
         if self.table.loads != self.experience.memory.loads:
             self._valued = self._backed = -1
+        if self._cut:  # short, by Ctrl-C say: sweeps would follow neighbors that were never found
+            self.table.forget()
+            self._epoch = self._valued = self._backed = -1
+        self._cut = True
         change = self.table.update()
         for of_node in (self.values, self._unsettled):
             of_node[change.moved_to] = of_node[change.moved_from]
@@ -82,6 +87,7 @@ class NeighborGraph(ABC):
             slots = np.arange(len(self.experience))
             change = Change(slots, False, self.nodes(), nowhere, nowhere)
         self._update(change)
+        self._cut = False
 
     def evaluate(
         self,
@@ -114,11 +120,11 @@ class NeighborGraph(ABC):
             fresh = np.flatnonzero(self._unsettled[nodes])
             settle(self.values, rewards, discounts, fresh, nodes, near)
         self._unsettled[nodes] = False
-        self.backup = np.empty(len(rewards))
         self.lipschitz = self.rule()
-        bonus = self.lipschitz * np.where(near < 0, 0.0, distances)
+        bonus, backup = self.lipschitz * np.where(near < 0, 0.0, distances), np.empty(len(rewards))
         run = sweep_in_place if in_place else sweep
-        run(self.values, self.backup, rewards, discounts, nodes, near, bonus, weights, sweeps)
+        run(self.values, backup, rewards, discounts, nodes, near, bonus, weights, sweeps)
+        self.backup = backup
         self._valued = self._backed = self.table.total
 
     def _enough(self) -> None:
@@ -165,9 +171,12 @@ class NeighborGraph(ABC):
         memory = self.experience.memory
         total = memory.total if total is None else total
         until = until if self.table.loads == memory.loads else 0
-        if total != until or slots.max(initial=-1) >= total:
-            written = numbers_at(slots, total, self.table.capacity)
-            missed = slots[(written < 0) | (written >= until)]
+        capacity = self.table.capacity
+        here = min(total, capacity)
+        if total != until or slots.max(initial=-1) >= here or slots.min(initial=0) < 0:
+            written = numbers_at(slots, total, capacity)
+            outside = (slots < 0) | (slots >= capacity)
+            missed = slots[outside | (written < 0) | (written >= until)]
             if len(missed):
                 raise ValueError(
                     f"slot {missed[0]} holds nothing that the last evaluation has seen: "

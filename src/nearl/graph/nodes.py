@@ -60,12 +60,16 @@ class NodeTable:
         chosen: NDArray[Any] = np.where(wide, next_obs[slots], obs[slots])
         return chosen
 
+    def forget(self) -> None:
+        """Begin anew: the next ``update`` takes in all that is stored."""
+        self.total, self.source[:], self._starts = 0, -1, None
+
     def update(self) -> Change:
         """Take in the transitions written since the last call."""
         memory, capacity = self.memory, self.capacity
         if self.loads != memory.loads:  # all of them are others
-            self.loads, self.total = memory.loads, 0
-            self.source[:], self._starts = -1, None
+            self.loads = memory.loads
+            self.forget()
         oldest = max(0, memory.total - capacity)
         counts = np.arange(max(self.total, oldest), memory.total)
         slots = counts % capacity

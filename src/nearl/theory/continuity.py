@@ -138,6 +138,8 @@ def _both(first: ArrayLike, second: ArrayLike) -> tuple[Floats, Floats]:
     """Two sets of rows of the same points, at least two."""
     points = as_points(first)
     values = np.asarray(second, dtype=np.float64)
+    if not np.isfinite(values).all():
+        raise ValueError(f"outcomes must be finite, got {values[~np.isfinite(values)][0]}")
     values = as_points(values[:, None] if values.ndim == 1 else values)
     if len(points) != len(values):
         raise ValueError(f"{len(points)} keys but {len(values)} outcomes")

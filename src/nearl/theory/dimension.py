@@ -36,6 +36,12 @@ def intrinsic_dimension(
     except ImportError as error:
         raise ImportError(MISSING) from error
     points = np.unique(centered(as_points(keys)).astype(np.float32), axis=0)
+    if neighbors < 2:
+        raise ValueError(f"neighbors must be at least 2, as TwoNN needs two, got {neighbors}")
+    if sample < neighbors + 2:
+        raise ValueError(
+            f"sample must be at least {neighbors + 2} to have {neighbors} neighbors, got {sample}"
+        )
     least = max(LEAST, neighbors + 2)
     if len(points) < least:
         raise ValueError(

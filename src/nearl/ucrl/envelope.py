@@ -236,6 +236,10 @@ class HorizonEnvelope:
 
 def _slopes(lipschitz: float | Sequence[float] | Floats, horizon: int) -> Floats:
     """L for every number of steps to go, ``(H + 1,)``."""
+    if isinstance(lipschitz, str):
+        raise ValueError(
+            f"lipschitz is the L of the guarantee, a number that is known, got {lipschitz!r}"
+        )
     given = np.asarray(lipschitz, dtype=np.float64)
     if given.ndim > 1 or (given.ndim == 1 and len(given) != horizon):
         raise ValueError(

@@ -78,6 +78,16 @@ def test_the_defaults_are_forms_of_the_search_but_for_where_tau_is_said():
         assert differences(report[name], search[form]) == where
 
 
+def test_arms_with_the_term_differ_in_it_and_their_controls_in_memory():
+    arms = {arm.name: arm for arm in REPORT}
+    for algo, memory in (("td3", "gate"), ("ddpg", "mix")):
+        opened, control = arms[f"open-nn{algo}"], arms[f"open-{algo}-tau01"]
+        assert differences(arms[f"nn{algo}-default"], opened) == {"saturation"}
+        assert differences(opened, control) == {memory}
+        assert not (member(control).nn.uses_graph or member(control).nn.uses_mix)
+        assert opened.rivals == (algo, control.name)
+
+
 def test_the_cells_are_tasks_by_blocks_of_seeds():
     cells = make_cells("search")
     assert [cell.task for cell in cells] == list(TASKS)
@@ -91,7 +101,9 @@ def test_the_cells_are_tasks_by_blocks_of_seeds():
     report = make_cells("report", tasks=["Swimmer-v4"])
     usual = ("td3", "nntd3-default", "ddpg", "nnddpg-default")  # controls where they are asked for
     assert [(c.env_id, c.names) for c in report] == [("Swimmer-v4", usual)]
-    assert {arm.name for arm in REPORT} - set(usual) == {"td3-tau01", "ddpg-tau01"}
+    more = {arm.name for arm in REPORT} - set(usual)
+    opened = {"open-nntd3", "open-td3-tau01", "open-nnddpg", "open-ddpg-tau01"}
+    assert more == {"td3-tau01", "ddpg-tau01"} | opened
     assert {(c.task, c.seeds) for c in quick(cells)} == {("HalfCheetah-v4", (100, 101))}
     assert report[0].seeds == tuple(range(10)) and report[0].last == 1_000_000
     assert len(report[0].members()) == 40

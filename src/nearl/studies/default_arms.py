@@ -180,26 +180,32 @@ SEARCH = (
     _search("ddpg-open-tau01", base="ddpg", algo="nnddpg", **OPEN_ALONE, tau=0.01),
 )
 
-REPORT = tuple(
-    arm
-    for algo in ("td3", "ddpg")
-    for arm in (
-        Arm(name=algo, algo=algo, preset="default"),
-        Arm(
-            name=f"nn{algo}-default",
-            algo=f"nn{algo}",
-            preset="default",
-            base=algo,
-            control=f"{algo}-tau01",
-        ),
-        Arm(
-            name=f"{algo}-tau01",
-            algo=algo,
-            preset="default",
-            settings=(("tau", 0.01),),
-            base=algo,
-        ),
+
+def _open(algo: str, **without: Any) -> tuple[Arm, Arm]:
+    """The default with the term against flat ends, and ``without`` memory but with all else."""
+    alone = f"open-{algo}-tau01"
+    given = {"name": f"open-nn{algo}", "algo": f"nn{algo}", "preset": "default", "base": algo}
+    return (
+        Arm(**given, settings=tuple(OPEN.items()), control=alone),
+        Arm(**given | {"name": alone}, settings=tuple((without | OPEN).items())),
     )
+
+
+def _report(algo: str) -> tuple[Arm, Arm, Arm]:
+    """An algorithm, the default with it, and with its faster targets alone."""
+    control = f"{algo}-tau01"
+    nearest = Arm(
+        name=f"nn{algo}-default", algo=f"nn{algo}", preset="default", base=algo, control=control
+    )
+    faster = Arm(name=control, algo=algo, preset="default", settings=(("tau", 0.01),), base=algo)
+    return Arm(name=algo, algo=algo, preset="default"), nearest, faster
+
+
+REPORT = (
+    *_report("td3"),
+    *_report("ddpg"),
+    *_open("td3", gate=0.0),
+    *_open("ddpg", mix=0.0),
 )
 
 

@@ -13,8 +13,11 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from stable_baselines3.common.callbacks import BaseCallback
 
+import nearl
 from nearl import (
     NNAC,
+    NNSAC,
+    NNTD3,
     UCRLFA,
     ActionCode,
     CandidateGraph,
@@ -23,8 +26,11 @@ from nearl import (
     NNCritic,
     Standardized,
     TransitionMemory,
+    critic_features,
 )
+from nearl.population import Population, settings_from_preset
 from nearl.recent import RecentExperience
+from nearl.saving import save_state
 from nearl.thinned import ThinnedExperience
 
 CAPACITY = 48
@@ -40,8 +46,8 @@ INSIDE = tuple(
 class Cut:
     """Raises KeyboardInterrupt at the ``at``-th line that is run of what finds neighbors."""
 
-    def __init__(self, at):
-        self.left = at
+    def __init__(self, at, inside=INSIDE):
+        self.left, self.inside = at, inside
 
     def __enter__(self):
         self.before = sys.gettrace()
@@ -49,10 +55,12 @@ class Cut:
 
     def __exit__(self, kind, *rest):
         sys.settrace(self.before)
+        torch.set_grad_enabled(True)  # at the very end of a `with` Python itself would not
         return kind is KeyboardInterrupt
 
     def call(self, frame, event, arg):
-        return self.line if any(part in frame.f_code.co_filename for part in INSIDE) else None
+        inside = any(part in frame.f_code.co_filename for part in self.inside)
+        return self.line if inside else None
 
     def line(self, frame, event, arg):
         if event == "line":
@@ -166,3 +174,91 @@ def test_ucrlfa_ends_its_step_and_stores_it():
     assert pressed.num_timesteps == 33
     np.testing.assert_array_equal(pressed.envelope.keys, asked.envelope.keys)
     np.testing.assert_array_equal(pressed.envelope.labels, asked.envelope.labels)
+
+
+def small():
+    return {"learning_starts": 20, "batch_size": 8, "policy_kwargs": {"net_arch": [8]}}
+
+
+def hooks_of(model):
+    layers = [*model.actor.modules(), *model.critic.modules()]
+    own = [hook for layer in layers for hook in layer._forward_hooks.values()]
+    return own + list(model.actor.optimizer._optimizer_step_pre_hooks.values())
+
+
+@pytest.mark.parametrize(
+    ("kind", "changes"),
+    [(NNTD3, {"saturation": 0.1}), (NNTD3, {"actor_weight": 0.3}), (NNSAC, {"actor_weight": 0.3})],
+)
+def test_nothing_of_the_module_is_left_in_an_agent_that_is_not_learning(kind, changes):
+    """Wherever its hooks were being put in place: at 40 lines in turn."""
+    module = nearl.presets.default_module(kind)
+    nn = nearl.SoftNNConfig.of(module, tau_nn=0.1, **changes)
+    model = kind("MlpPolicy", "Pendulum-v1", nn=nn, seed=0, **small()).learn(30)
+    tau, inside = model.tau, ("agents/soft.py", "actor_term.py", "saturation.py")
+    for at in range(1, 41):
+        with Cut(at, inside):
+            model.train(1, 8)
+        assert model.tau == tau and hooks_of(model) == []
+
+
+def test_keys_of_a_critic_are_of_one_snapshot_whatever_was_cut_short(monkeypatch):
+    nn = {"form": "residual", "metric": "critic", "graph_size": 500, "refresh_every": 20}
+    model = NNTD3("MlpPolicy", "Pendulum-v1", nn=nn, seed=0, **small()).learn(60)
+    moments = critic_features.moments
+
+    def cut(rows):
+        raise KeyboardInterrupt
+
+    monkeypatch.setattr(critic_features, "moments", cut)
+    with pytest.raises(KeyboardInterrupt):
+        model.learn(200, reset_num_timesteps=False)
+    for _ in range(2):  # as it is, and with the next snapshot
+        found = model.soft.graph.experience
+        found.sync()
+        slots, keys = found.index.contents()
+        memory = found.memory
+        expected = found.embed(memory.array("obs")[slots], memory.array("act")[slots])
+        np.testing.assert_array_equal(keys, expected)
+        monkeypatch.setattr(critic_features, "moments", moments)
+        model.learn(200, reset_num_timesteps=False)
+
+
+def test_a_population_does_not_go_on_from_the_middle_of_a_step(tmp_path):
+    members = [settings_from_preset("td3", "default", "Pendulum-v1", 0, small())]
+    options = {"steps": 60, "eval_every": 30, "eval_episodes": 1, "device": "cpu", "threads": 1}
+    options |= {"table": False}
+    whole = Population("Pendulum-v1", members, out=tmp_path / "whole", **options)
+    whole.train()
+    cut = Population("Pendulum-v1", members, out=tmp_path / "cut", **options)
+    take, counts = cut._take_in, []
+
+    def interrupted(result):
+        counts.append(1)
+        if len(counts) == 45:
+            raise KeyboardInterrupt
+        take(result)
+
+    cut.train(minutes=0)  # a checkpoint after the first step
+    cut._take_in = interrupted
+    with pytest.raises(KeyboardInterrupt):
+        cut.train()
+    for go_on in (cut.train, cut.save):
+        with pytest.raises(RuntimeError, match=r"middle of a step.*Population\.load\('.*cut'\)"):
+            go_on()
+    Population.load(tmp_path / "cut", device="cpu", threads=1, table=False).train()
+    texts = [(tmp_path / name / "eval.csv").read_text() for name in ("whole", "cut")]
+    assert texts[0] == texts[1]
+
+
+def test_a_disk_that_is_full_is_said_to_be(tmp_path, monkeypatch):
+    def save(payload, file):
+        try:
+            raise OSError(28, "No space left on device")
+        except OSError:
+            raise RuntimeError("unexpected pos 107456 vs 107408")  # noqa: B904
+
+    monkeypatch.setattr(torch, "save", save)
+    with pytest.raises(OSError, match="No space left"):
+        save_state(tmp_path / "state.pt", "kind", {})
+    assert not list(tmp_path.iterdir())

@@ -75,15 +75,16 @@ class CriticFeatures:
 
     def take(self, obs: Tensor, act: Tensor, total: int) -> None:
         """Copy the critic, with the spread of its features over the pairs in the graph."""
-        self.network, self.taken = self._copied(), total
-        self.center, self.scale = moments(self._projected(obs, act))
+        network = self._copied()
+        center, scale = moments(self._projected(network, obs, act))  # all of it, before any is used
+        self.network, self.center, self.scale, self.taken = network, center, scale, total
 
     def embed(self, obs: Tensor, act: Tensor) -> Tensor:
         """Keys ``(B, dim)`` of pairs ``(B, ...)``."""
-        return scaled(self._projected(obs, act), self.center, self.scale)
+        return scaled(self._projected(self.network, obs, act), self.center, self.scale)
 
     @torch.no_grad()
-    def _projected(self, obs: Tensor, act: Tensor) -> Tensor:
+    def _projected(self, network: nn.Module, obs: Tensor, act: Tensor) -> Tensor:
         """Projected features ``(B, dim)``.
 
         Always of as many rows at a time, so that a pair's do not round by who is asked with it:
@@ -93,7 +94,7 @@ class CriticFeatures:
         full = -(-max(1, count) // CHUNK) * CHUNK
         both = [torch.cat([x, x.new_zeros(full - count, *x.shape[1:])]) for x in (obs, act)]
         parts = zip(*(torch.split(x, CHUNK) for x in both), strict=True)
-        return torch.cat([projected(self.network(*part), self.basis) for part in parts])[:count]
+        return torch.cat([projected(network(*part), self.basis) for part in parts])[:count]
 
     def state_dict(self) -> dict[str, Any]:
         network = {name: value.clone() for name, value in self.network.state_dict().items()}

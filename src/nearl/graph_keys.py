@@ -53,8 +53,8 @@ def keep_up(experience: Experience) -> None:
         size = min(len(memory), experience.window)
         slots = np.arange(memory.total - size, memory.total) % memory.capacity
         obs, act = (torch.from_numpy(memory.array(name)[slots]) for name in ("obs", "act"))
+        experience.rekey()  # before, so that what Ctrl-C cuts short leaves no keys of two kinds
         metric.take(obs, act, memory.total)
-        experience.rekey()
     experience.sync()
 
 

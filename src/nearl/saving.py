@@ -53,7 +53,16 @@ def save_state(path: str | os.PathLike[str], kind: str, state: dict[str, Any]) -
     import torch
 
     payload = {"nearl": kind, "version": 1, "state": state}
-    return write_atomically(path, lambda file: torch.save(payload, file))
+
+    def write(file: IO[bytes]) -> None:
+        try:
+            torch.save(payload, file)
+        except RuntimeError as error:
+            if isinstance(cause := error.__context__, OSError):  # a disk that is full, say
+                raise cause from None
+            raise
+
+    return write_atomically(path, write)
 
 
 FOLDER = 0x10  # in a zip archive's attributes of a file

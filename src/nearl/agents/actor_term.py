@@ -34,11 +34,14 @@ class ActorTerm:
         frozen = critic.parameters() if self.deterministic else ()
         own = set(self.parameters)  # a features extractor may be that of both
         self.frozen = [p for p in frozen if p.requires_grad and p not in own]
+        self.handles: list[Any] = []
+
+    def begin(self, agent: SoftUpdate) -> None:
+        """Put the hooks in place, of which ``remove`` knows each at once."""
+        actor: Any = agent.actor
         mean = actor if self.deterministic else actor.mu  # its actions, or what tanh makes them of
-        self.handles = [
-            mean.register_forward_hook(self._capture),
-            actor.optimizer.register_step_pre_hook(self._add),
-        ]
+        self.handles.append(mean.register_forward_hook(self._capture))
+        self.handles.append(actor.optimizer.register_step_pre_hook(self._add))
 
     def _capture(self, module: Any, inputs: Any, output: Tensor) -> None:
         batch = self.buffer.batch

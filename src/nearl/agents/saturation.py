@@ -21,15 +21,18 @@ class Saturation:
     """
 
     def __init__(self, agent: SoftUpdate) -> None:
-        actor: Any = agent.actor
         self.weight, self.unit = agent.nn.saturation, torch.zeros(())
         self.outputs: Tensor | None = None
+        self.handles: list[Any] = []
+
+    def begin(self, agent: SoftUpdate) -> None:
+        """Put the hooks in place, of which ``remove`` knows each at once."""
+        actor: Any = agent.actor
         last = [layer for layer in actor.mu if isinstance(layer, nn.Linear)][-1]
-        self.handles = [
-            agent.critic.register_forward_hook(self._judge),
-            last.register_forward_hook(self._see),
-            actor.register_forward_hook(self._add),  # where the actor's term has its hook
-        ]
+        self.handles.append(agent.critic.register_forward_hook(self._judge))
+        self.handles.append(last.register_forward_hook(self._see))
+        # Where the actor's term has its hook.
+        self.handles.append(actor.register_forward_hook(self._add))
 
     def _judge(self, module: Any, inputs: Any, values: Any) -> None:
         self.unit = self.weight * values[0].detach().abs().mean()

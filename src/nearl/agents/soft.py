@@ -219,13 +219,16 @@ class SoftUpdate(OffPolicyAlgorithm):
 
         What keeps actors out of the flat ends of tanh stays whatever becomes of the weight.
         """
-        tau, self.tau = self.tau, self.soft.tau(self.tau)
+        tau = self.tau
         hooks: list[ActorTerm | Saturation] = []
-        if self.soft.actor_weights[1] > 0:
-            hooks.append(ActorTerm(self))
-        if self.nn.opens:  # after the term, whose gradient has no part in it
-            hooks.append(Saturation(self))
         try:
+            self.tau = self.soft.tau(tau)
+            if self.soft.actor_weights[1] > 0:
+                hooks.append(ActorTerm(self))
+            if self.nn.opens:  # after the term, whose gradient has no part in it
+                hooks.append(Saturation(self))
+            for hook in hooks:
+                hook.begin(self)
             yield
         finally:
             self.tau = tau

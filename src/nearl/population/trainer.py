@@ -113,6 +113,7 @@ class Population:
         self._arrivals = Arrivals(len(members), memory.width, memory.places)
         self._report: Callable[[list[dict[str, Any]]], None] = lambda rows: None
         self.stopping = False  # set while it trains: the next step is the last
+        self._within = False  # a step; after an error in one nothing goes on
         self.step = 0  # of every member
         self.episodes = np.zeros(len(members), np.int64)  # finished, of every member
         self.warmup = np.zeros(len(members), np.int64)  # of these, before learning began
@@ -152,7 +153,8 @@ class Population:
         """Train to the end, or for so many minutes; returns whether it is the end.
 
         ``on_evaluation`` gets the rows of each evaluation. Another call goes on. Ctrl-C ends it
-        with a checkpoint after the current step; pressed again, without.
+        with a checkpoint after the current step; pressed again, without, and then only what is
+        loaded from the last checkpoint goes on.
         """
         with noted_interrupts() as interrupted:
             for _ in self.training(minutes=minutes, on_evaluation=on_evaluation):
@@ -174,6 +176,7 @@ class Population:
         for name, value in given.items():
             if value is not None and not value >= 0:
                 raise ValueError(f"{name} must be a number of minutes of at least 0, got {value}")
+        self._check_whole()
         if self.done:
             return
         with self._store.holding(self.records, self.step):
@@ -185,6 +188,7 @@ class Population:
         title = f"{len(self.members)} members on {self.env_id}"
         with LiveTable(self.records, title=title, steps=self.steps, on=self.table) as table:
             while not self.done:
+                self._within = True
                 if self.evaluator.late(self.step):  # training waits for it
                     self._evaluate(everyone=True)
                     self._begin_evaluation()
@@ -192,6 +196,7 @@ class Population:
                     self._advance()
                 else:  # only the last evaluation is left
                     self._evaluate(everyone=True)
+                self._within = False
                 now = time.monotonic()
                 speed = (self.step - at_start) * len(self.members) / max(now - begun, 1e-9)
                 table.show(self.step, speed)
@@ -292,6 +297,7 @@ class Population:
 
     def save(self) -> None:
         """Write a checkpoint to the folder, if there is one."""
+        self._check_whole()
         self.engine.synchronize()
         if self.folder is None:
             return
@@ -305,6 +311,17 @@ class Population:
             "evaluator": self.evaluator.state(),
         }
         self._store.write(self.learner, self.records, self.step, state)
+
+    def _check_whole(self) -> None:
+        """Refuse to go on from the middle of a step."""
+        if self._within:
+            remedy = "make it anew"
+            if self.folder is not None:
+                remedy = f"Population.load({str(self.folder)!r}) goes on from its last checkpoint"
+            raise RuntimeError(
+                "this population was cut short in the middle of a step, by an error or by Ctrl-C "
+                f"pressed twice, so its simulations are ahead of what it has stored: {remedy}"
+            )
 
     def _restore(self, state: dict[str, Any]) -> None:
         self._store.load(self.learner, state)

@@ -63,7 +63,8 @@ def accelerate(
     are fields of ``SoftNNConfig`` and replace single ones. Networks, optimizers, environment and
     stored transitions are shared with ``model``, not copied: train one of them. The weight's
     schedule starts now, also for an agent that has been trained already. What is reported of the
-    defaults is of agents with 10,000 random steps first (``learning_starts``); SB3's own have 100.
+    defaults is of agents with 10,000 random steps first (``learning_starts``); SB3's own have 100,
+    and for TD3 with these ``saturation=0.1`` is advised.
     """
     if isinstance(model, SoftUpdate):
         raise ValueError(f"{type(model).__name__} has the module already; nearl.plain(...) undoes")

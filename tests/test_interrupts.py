@@ -137,6 +137,14 @@ def test_a_line_at_which_it_was_pressed_makes_no_difference(make, over, seed, cu
     torch.testing.assert_close(answer, make(fresh)(), rtol=1e-5, atol=1e-5)
 
 
+@pytest.fixture(autouse=True)
+def attended():
+    """Ctrl-C is heeded, though a shell may have begun this in the background, where it is not."""
+    before = signal.signal(signal.SIGINT, signal.default_int_handler)
+    yield
+    signal.signal(signal.SIGINT, before)
+
+
 class Press(BaseCallback):
     """Presses Ctrl-C in the middle of a step."""
 

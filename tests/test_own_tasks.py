@@ -127,24 +127,22 @@ def test_a_scale_that_moves_is_refused_where_evaluations_would_have_another(tmp_
     assert not (tmp_path / "run").exists()
 
 
-class LaterScaled(gym.wrappers.NormalizeObservation):
-    learns = False  # a scale that stands, until it is made to move
-
-    def __init__(self):
-        super().__init__(Task())
-        self.update_running_mean = self.learns
+def with_scale_that_may_move(learns=[False]):  # noqa: B006
+    env = gym.wrappers.NormalizeObservation(Task())
+    env.update_running_mean = learns[0]  # a scale that stands, until it is made to move
+    return env
 
 
 def test_what_was_begun_with_a_scale_that_moves_is_not_locked_in(tmp_path, monkeypatch):
     name = "OwnTaskLaterScaled-v0"
     if name not in gym.registry:
-        gym.register(name, entry_point=LaterScaled, max_episode_steps=25)
+        gym.register(name, entry_point=with_scale_that_may_move, max_episode_steps=25)
     options = {"eval_every": 50, "eval_episodes": 1, "device": "cpu", "table": False, "threads": 1}
     members = [settings_from_preset("td3", "default", name, 0, TINY)]
     one, many = Run(tmp_path / "run"), tmp_path / "many"
     one.train(settings(name))
     Population(name, members, steps=100, out=many, **options).train()
-    monkeypatch.setattr(LaterScaled, "learns", True)
+    monkeypatch.setattr(with_scale_that_may_move, "__defaults__", ([True],))
     assert one.agent().num_timesteps == 120  # to look at, without a word
     with pytest.warns(UserWarning, match="a NormalizeObservation still learns.* say little"):
         assert one.train(settings(name, steps=150)).num_timesteps == 150

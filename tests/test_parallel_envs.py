@@ -201,6 +201,7 @@ def test_only_slow_environments_get_processes(monkeypatch):
 
 def test_environments_of_the_users_own_are_the_same_in_processes():
     """Registered in this process alone, or in another way than Gymnasium's."""
+    pytest.importorskip("Box2D")
     place = "gymnasium.envs.box2d.bipedal_walker:BipedalWalker"
     gym.register("ShortWalker-v0", entry_point=place, max_episode_steps=7)
     try:

@@ -69,6 +69,7 @@ PARTS = {
         arms=REPORT,
         seeds=tuple(range(10)),
         steps=300_000,
+        eval_every=5_000,
         changes=tuple(BARE.items()),
         usual="td3,nntd3,ddpg,nnddpg",
     ),

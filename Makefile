@@ -46,6 +46,7 @@ bench: $(STAMP)
 	$(BIN)/nearl bench train
 	$(BIN)/nearl bench population
 	$(BIN)/nearl bench simulations
+	$(BIN)/nearl bench sharing
 
 docs: $(STAMP)
 	$(BIN)/python -m pip install --disable-pip-version-check -q -c constraints.txt -e ".[docs]"

@@ -3,7 +3,17 @@
 import pytest
 import torch
 
-from nearl.bench import critic, memory, modules, nnac, population, search, simulations, train
+from nearl.bench import (
+    critic,
+    memory,
+    modules,
+    nnac,
+    population,
+    search,
+    sharing,
+    simulations,
+    train,
+)
 from nearl.bench.population_turns import repeated
 
 
@@ -103,3 +113,26 @@ def test_what_is_stored_beyond_what_was_trained_is_copies_of_it_in_order(monkeyp
     rows = torch.arange(5.0)[None, :, None]
     assert repeated(rows, 3)[0, :, 0].tolist() == [2, 3, 4]
     assert repeated(rows, 12)[0, :, 0].tolist() == [3, 4, 0, 1, 2, 3, 4, 0, 1, 2, 3, 4]
+
+
+def test_sharing_bench_times_every_way_alone_and_together(monkeypatch):
+    monkeypatch.setattr(sharing, "SIZES", {"64-64": sharing.SIZES["64-64"]})
+    monkeypatch.setattr(sharing, "WAYS", sharing.WAYS[1:])  # torch's own takes long beside others
+    result = sharing.run(processes=2, seconds=0.1)
+    (cell,) = result["cells"]
+    assert result["processes"] == 2 and (cell["networks"], cell["members"]) == ("64-64", 10)
+    for kind in ("alone", "together"):
+        assert set(cell[kind]) == set(sharing.WAYS) and min(cell[kind].values()) > 0
+    sharing.rows(result)
+    with pytest.raises(ValueError, match="processes must be at least 1, got 0"):
+        sharing.run(processes=0)
+    with pytest.raises(ValueError, match="seconds must be above 0, got 0"):
+        sharing.run(seconds=0)
+
+
+def test_ways_of_waiting_differ_in_their_variables_alone():
+    given = {"PATH": "/bin", "OMP_NUM_THREADS": "8", "OMP_WAIT_POLICY": "ACTIVE"}
+    assert sharing.environment("torch's own", given) == {"PATH": "/bin"}
+    assert sharing.environment("nearl's", given) == {"PATH": "/bin", "GOMP_SPINCOUNT": "3000"}
+    one = sharing.environment("one thread each", given)
+    assert one == {"PATH": "/bin", "OMP_NUM_THREADS": "1"}

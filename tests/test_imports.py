@@ -24,6 +24,7 @@ LAYERS = [  # a module imports only from its own layer or an earlier one
         "mixing",
         "residual",
         "ring_numbers",
+        "spinning",
         "pixel_networks",
         "encoded",
         "critic_features",

@@ -1,8 +1,11 @@
 """The command ``nearl``, which is also ``python -m nearl``."""
 
+from nearl.spinning import spin_briefly
+
 
 def main() -> None:
     """Ctrl-C while the command line is imported ends it as later: without a traceback."""
+    spin_briefly()
     try:
         from nearl.cli import main as run
     except KeyboardInterrupt:

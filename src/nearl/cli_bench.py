@@ -113,6 +113,18 @@ def bench_simulations(
     show(bench.run(n=simulations, threads=threads), json_, bench.rows)
 
 
+@bench_app.command("sharing")
+def bench_sharing(
+    processes: Annotated[int, typer.Option(help="Populations at once, at least 1.")] = 2,
+    seconds: Annotated[float, typer.Option(help="Time for each of them.")] = 10.0,
+    json_: Json = False,
+) -> None:
+    """Populations that share a CPU's processors, ms per step, by how torch's threads wait."""
+    from nearl.bench import sharing
+
+    show(sharing.run(processes=processes, seconds=seconds), json_, sharing.rows)
+
+
 def _counts(text: str, option: str) -> tuple[int, ...] | None:
     """Numbers from 1 on, as in ``20,80``; None of an empty text."""
     try:

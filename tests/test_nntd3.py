@@ -1,5 +1,6 @@
 """NNTD3, NNDDPG, NNSAC and accelerate: SB3's agents, with the module and without."""
 
+import warnings
 from dataclasses import replace
 
 import gymnasium as gym
@@ -220,6 +221,27 @@ def test_accelerate_refuses_what_has_no_actor_or_has_the_module_already():
         nearl.plain(TD3("MlpPolicy", "Pendulum-v1", **small()))
     with pytest.raises(TypeError, match="unknown setting of the NN module: alpha"):
         nearl.accelerate(nearl.plain(model), alpha=0.5)
+
+
+@pytest.mark.parametrize(
+    ("kind", "remedy"),
+    [(TD3, r"\), or nearl\.accelerate\(model, saturation=0\.1\) \(see"), (DDPG, r"\) \(see")],
+)
+def test_accelerate_warns_an_agent_that_will_learn_too_soon(kind, remedy):
+    said = f"this {kind.__name__} learns after 40 random steps.*learning_starts=10_000{remedy}"
+    with pytest.warns(UserWarning, match=said):
+        nearl.accelerate(kind("MlpPolicy", "Pendulum-v1", **small()))
+
+
+def test_accelerate_is_silent_where_random_steps_are_not_missing():
+    trained = TD3("MlpPolicy", "Pendulum-v1", **small()).learn(45)
+    with warnings.catch_warnings():
+        warnings.simplefilter("error")
+        nearl.accelerate(trained)
+        nearl.accelerate(TD3("MlpPolicy", "Pendulum-v1", **small(learning_starts=1000)))
+        nearl.accelerate(TD3("MlpPolicy", "Pendulum-v1", **small()), saturation=0.1)
+        nearl.accelerate(TD3("MlpPolicy", "Pendulum-v1", **small()), ON)  # the paper's form
+        nearl.accelerate(SAC("MlpPolicy", "Pendulum-v1", **small()))
 
 
 @pytest.mark.parametrize("refresh", ["step", "batch"])

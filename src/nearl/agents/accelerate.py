@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import copyreg
+import warnings
 from collections.abc import Mapping
 from functools import cache
 from typing import Any, Literal
@@ -21,6 +22,7 @@ from nearl.soft_config import SoftNNConfig, WeightSchedule
 
 KNOWN: dict[type[OffPolicyAlgorithm], type[SoftUpdate]] = {TD3: NNTD3, DDPG: NNDDPG, SAC: NNSAC}
 OWN = ("nn", "nn_schedule", "soft")  # attributes that the module adds to an agent
+FEW = 1_000  # random steps before learning; with 100 no gain shows, with 5,000 and more it does
 
 
 @cache
@@ -64,7 +66,7 @@ def accelerate(
     stored transitions are shared with ``model``, not copied: train one of them. The weight's
     schedule starts now, also for an agent that has been trained already. What is reported of the
     defaults is of agents with 10,000 random steps first (``learning_starts``); SB3's own have 100,
-    and for TD3 with these ``saturation=0.1`` is advised.
+    which a warning says, and for TD3 with these ``saturation=0.1`` is advised.
     """
     if isinstance(model, SoftUpdate):
         raise ValueError(f"{type(model).__name__} has the module already; nearl.plain(...) undoes")
@@ -92,12 +94,28 @@ def accelerate(
     check_inert(config)
     refuse(model, config)
     refuse_actor(networks[0], config)
+    _advise(model, config)
     agent = kind.__new__(kind)
     agent.__dict__.update(model.__dict__)
     agent.nn, agent.replay_buffer_class = config, NeighborReplayBuffer
     agent._attach()
     agent.nn_schedule = agent.soft.schedule = WeightSchedule(config)  # whatever was saved or loaded
     return agent
+
+
+def _advise(model: OffPolicyAlgorithm, config: SoftNNConfig) -> None:
+    """Say that an agent which has not begun to learn will begin too soon for the module."""
+    begins = isinstance(model, TD3) and model.num_timesteps == 0 and model.learning_starts < FEW
+    if begins and (config.uses_graph or config.uses_mix) and not config.opens:
+        name = type(model).__name__
+        other = "" if isinstance(model, DDPG) else ", or nearl.accelerate(model, saturation=0.1)"
+        warnings.warn(
+            f"this {name} learns after {model.learning_starts} random steps; with so few the "
+            f"module has shown no gain: {name}(..., learning_starts=10_000){other} (see 'With "
+            "SB3's own defaults' in docs/acceleration.md)",
+            UserWarning,
+            stacklevel=3,
+        )
 
 
 def plain(model: SoftUpdate) -> OffPolicyAlgorithm:

@@ -2,6 +2,7 @@
 
 import itertools
 import json
+import re
 import sys
 from dataclasses import replace
 from types import SimpleNamespace
@@ -15,7 +16,7 @@ from rliable import metrics
 
 from nearl.cli import main
 from nearl.population.records import read_rows
-from nearl.studies import mujoco_report, mujoco_summary, mujoco_table, population_runs
+from nearl.studies import mujoco_report, mujoco_summary, mujoco_table, population_runs, telling
 from nearl.studies.mujoco_cells import ALGOS, SEEDS, TASKS, Cell, make_cells, quick
 from nearl.studies.population_cell import ranges
 from nearl.studies.population_results import Evaluations, from_rows, merged, read, write
@@ -339,6 +340,22 @@ def test_a_run_that_is_lost_need_not_be_evaluated_twice(tmp_path, cell):
     assert evaluated == ["step 52", "step 104", "step 208", "step 260"]
     with pytest.raises(ValueError, match="begin at step 260: .* have every seed's up to 208"):
         go_on(260)
+
+
+@pytest.mark.parametrize(("quiet", "words"), [(0.0, range(1, 260)), (3600.0, [])])
+def test_a_long_silence_is_broken_by_how_far_it_is(tmp_path, cell, monkeypatch, quiet, words):
+    monkeypatch.setattr(telling, "QUIET", quiet)
+    told = []
+    assert population_runs.run(
+        tmp_path,
+        [cell.only(["td3"])],
+        results=tmp_path,
+        on_cell=lambda c, text: told.append(text),
+        **OPTIONS,
+    )
+    found = [re.fullmatch(r"step (\d+); \d:\d\d:\d\d left", text) for text in told]
+    assert [int(match[1]) for match in found if match][:259] == list(words)
+    assert len([text for text in told if ": td3 " in text]) == 2
 
 
 def test_a_run_whose_evaluations_have_holes_is_not_finished_elsewhere(tmp_path, cell):

@@ -14,14 +14,12 @@ from collections.abc import Callable, Iterator, Sequence
 from pathlib import Path
 from typing import Any
 
-import numpy as np
 import torch
 
 from nearl.interrupts import noted_interrupts
 from nearl.population import Population
 from nearl.population.folder import PopulationSettings, check_settings
 from nearl.population.records import read_rows
-from nearl.population.table import clock
 from nearl.studies.population_cell import PopulationCell
 from nearl.studies.population_results import (
     Evaluations,
@@ -36,6 +34,7 @@ from nearl.studies.population_results import (
     write,
     write_settings,
 )
+from nearl.studies.telling import Teller
 
 
 def run(
@@ -108,29 +107,26 @@ def _train(
     trainings = []
     for cell in cells:
         population = _population(cell, out, **options)
-        on_cell(cell, f"{len(population.members)} members, step {population.step:,} so far")
+        teller = Teller(cell, population, on_cell)
         keep_settings(cell, results, made=_made(cell, population.device, options["tf32"]))
-        left = time_left(population)
-        collect = _collector(cell, population, results, on_cell, left)
+        collect = _collector(cell, population, results, teller)
         minutes = None if end is None else max(0.0, end - time.monotonic()) / 60
         training = population.training(minutes=minutes, on_evaluation=collect)
-        trainings.append((cell, population, training, left))
+        trainings.append((population, training, teller))
     with noted_interrupts() as interrupted:
-        for _ in take_turns([training for _, _, training, _ in trainings]):
-            for cell, population, _, left in trainings:
+        for _ in take_turns([training for _, training, _ in trainings]):
+            for population, _, teller in trainings:
                 population.stopping = interrupted()
-                unseen = not (population.table or population.evaluator.due(population.step))
-                if unseen and population.step % cell.eval_every == 0:
-                    on_cell(cell, f"step {population.step:,}, not evaluated; {left()} left")
+                teller.stepped()
         stopped = interrupted()
-    for cell, population, *_ in trainings:
+    for population, _, teller in trainings:
         population.records.close()
         cut = "and will begin anew" if out is None else "to be continued"
         text = f"at step {population.step:,}, {cut}"
-        on_cell(cell, "finished" if population.done else text)
+        teller.say("finished" if population.done else text)
     if stopped:
         raise KeyboardInterrupt
-    return all(population.done for _, population, *_ in trainings)
+    return all(population.done for population, *_ in trainings)
 
 
 def take_turns(all_of: Sequence[Iterator[None]]) -> Iterator[None]:
@@ -154,37 +150,18 @@ def _population(cell: PopulationCell, out: Path | None, **options: Any) -> Popul
 
 
 def _collector(
-    cell: PopulationCell,
-    population: Population,
-    results: Path,
-    on_cell: Callable[[PopulationCell, str], None],
-    left: Callable[[], str],
+    cell: PopulationCell, population: Population, results: Path, teller: Teller
 ) -> Callable[[list[dict[str, Any]]], None]:
-    """What adds each evaluation to the results and, without a live table, tells of it."""
+    """What adds each evaluation to the results and tells of it."""
 
     def collect(rows: list[dict[str, Any]]) -> None:
         found = from_rows(population.records.rows, cell.columns)
         if population.evaluator.start:
             check_same(cell, found, results)
         keep(cell, found, results)
-        if not population.table:
-            returns = np.array([row["mean_return"] for row in rows]).reshape(len(cell.names), -1)
-            means = zip(cell.names, returns.mean(1), strict=True)
-            text = ", ".join(f"{name} {mean:.0f}" for name, mean in means)
-            on_cell(cell, f"step {rows[0]['step']:,}: {text}; {left()} left")
+        teller.evaluated(rows)
 
     return collect
-
-
-def time_left(population: Population) -> Callable[[], str]:
-    """What tells how long the rest will take, as fast as it has been from now on."""
-    begun, at_start = time.monotonic(), population.step
-
-    def left() -> str:
-        spent, made = time.monotonic() - begun, population.step - at_start
-        return clock(spent / max(made, 1) * (population.steps - population.step))
-
-    return left
 
 
 def _made(cell: PopulationCell, device: torch.device, tf32: bool) -> dict[str, Any]:

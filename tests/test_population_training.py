@@ -1,6 +1,7 @@
 """Whole populations: training, evaluation, interruption, and their members as single agents."""
 
 import csv
+import io
 import itertools
 import os
 import signal
@@ -102,6 +103,21 @@ def test_swept_settings_have_columns_in_the_table_of_evaluations(tmp_path):
     assert "0.8 ± 0.5" in shown.get() and clock(3909) == "1:05:09"
     with LiveTable(records, title="t", steps=100, console=console) as table:
         table.show(20, 8.0)
+
+
+@pytest.mark.parametrize(("logged", "lines"), [(0.0, [1, 2, 3]), (3600.0, [])])
+def test_a_log_has_lines_now_and_then_and_the_table_at_the_end(monkeypatch, logged, lines):
+    monkeypatch.setattr("nearl.population.table.LOGGED", logged)
+    text = io.StringIO()  # no terminal
+    console = Console(file=text, width=60)
+    with LiveTable(Records([member()], None), title="t", steps=100, console=console) as table:
+        for step in (1, 2, 3):
+            table.show(step, 1.0)
+        table.show(4, 1.0, now=True)
+        said = [line for line in text.getvalue().splitlines() if line]
+    assert said == [f"t: step {n} of 100, 1 agent steps/s, 0:01:{40 - n} left" for n in lines]
+    shown = text.getvalue()
+    assert shown.count("t: step 4 of 100") == 1 and shown.count("members") == 1
 
 
 def test_training_is_a_function_of_the_settings_only(whole):

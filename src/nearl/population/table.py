@@ -1,4 +1,4 @@
-"""LiveTable: how a population is doing, in the terminal."""
+"""LiveTable: how a population is doing, in the terminal or in a log."""
 
 from __future__ import annotations
 
@@ -14,10 +14,14 @@ from rich.table import Table
 from nearl.population.records import Records
 
 EVERY = 0.5  # seconds between pictures
+LOGGED = 60.0  # seconds between lines where nobody sees pictures
 
 
 class LiveTable:
-    """Steps per second, time left and the last returns by arm; or, switched off, nothing."""
+    """Steps per second, time left and the last returns by arm; or, switched off, nothing.
+
+    What is no terminal, a log say, gets a line now and then and the table at the end.
+    """
 
     def __init__(
         self,
@@ -35,6 +39,8 @@ class LiveTable:
     def __enter__(self) -> Self:
         if self._live is not None:
             self._live.start()
+            if not self._live.console.is_terminal:
+                self._drawn = time.monotonic()  # there is nothing to tell of the first moment
         return self
 
     def __exit__(
@@ -50,18 +56,23 @@ class LiveTable:
 
     def show(self, step: int, speed: float, *, now: bool = False) -> None:
         """Draw the state after ``step`` steps of every member at ``speed`` agent steps/s."""
-        if self._live is None or (not now and time.monotonic() - self._drawn < EVERY):
+        if self._live is None:
+            return
+        logged = not self._live.console.is_terminal
+        if not now and time.monotonic() - self._drawn < (LOGGED if logged else EVERY):
             return
         self._drawn = time.monotonic()
         self._live.update(self.picture(step, speed), refresh=True)
+        if logged and not now:
+            self._live.console.print(self.headline(step, speed), soft_wrap=True)
+
+    def headline(self, step: int, speed: float) -> str:
+        left = (self.steps - step) * len(self.records.members) / speed if speed > 0 else np.inf
+        done = f"{self.title}: step {step:,} of {self.steps:,}"
+        return f"{done}, {speed:,.0f} agent steps/s, {clock(left)} left"
 
     def picture(self, step: int, speed: float) -> Table:
-        members = len(self.records.members)
-        left = (self.steps - step) * members / speed if speed > 0 else float("inf")
-        table = Table(
-            title=f"{self.title}: step {step:,} of {self.steps:,}, {speed:,.0f} agent steps/s, "
-            f"{clock(left)} left"
-        )
+        table = Table(title=self.headline(step, speed))
         for name in ("arm", "members", "return", "min", "max"):
             table.add_column(name, justify="left" if name == "arm" else "right")
         for name, returns in self.records.last().items():

@@ -12,7 +12,7 @@ help:
 	@echo "make test     run the tests"
 	@echo "make install  only create .venv and install"
 	@echo "make lint     ruff and mypy        make format  ruff format and fixes"
-	@echo "make bench    all benchmarks (several minutes)"
+	@echo "make bench    most benchmarks (several minutes)"
 	@echo "make docs     the documentation as a site, in site/"
 
 $(STAMP): pyproject.toml constraints.txt

@@ -2,6 +2,7 @@
 
 import pytest
 import torch
+from rich.console import Console
 
 from nearl.bench import (
     critic,
@@ -116,23 +117,37 @@ def test_what_is_stored_beyond_what_was_trained_is_copies_of_it_in_order(monkeyp
 
 
 def test_sharing_bench_times_every_way_alone_and_together(monkeypatch):
-    monkeypatch.setattr(sharing, "SIZES", {"64-64": sharing.SIZES["64-64"]})
-    monkeypatch.setattr(sharing, "WAYS", sharing.WAYS[1:])  # torch's own takes long beside others
-    result = sharing.run(processes=2, seconds=0.1)
+    sizes = {"8-8": (2, (8, 8), 16)}
+    monkeypatch.setattr(sharing, "SIZES", sizes)
+    processes = []
+
+    def slowest(networks, way, number, seconds):
+        processes.append((networks, way, number, seconds))
+        return {"torch's own": 6.0, "nearl's": 4.0, "one torch thread each": 5.0}[way] * number
+
+    monkeypatch.setattr(sharing, "_slowest", slowest)
+    result = sharing.run(processes=2, seconds=3.0)
+    assert len(set(processes)) == 6 and {p[2] for p in processes} == {1, 2}
     (cell,) = result["cells"]
-    assert result["processes"] == 2 and (cell["networks"], cell["members"]) == ("64-64", 10)
-    for kind in ("alone", "together"):
-        assert set(cell[kind]) == set(sharing.WAYS) and min(cell[kind].values()) > 0
-    sharing.rows(result)
+    assert (cell["networks"], cell["members"]) == ("8-8", 2)
+    assert cell["together"]["torch's own"] == 12.0 and cell["alone"]["nearl's"] == 4.0
+    console = Console(width=120)
+    with console.capture() as shown:
+        console.print(sharing.rows(result))
+    assert shown.get().count("1.50x") == 2  # torch's own to nearl's
     with pytest.raises(ValueError, match="processes must be at least 1, got 0"):
         sharing.run(processes=0)
     with pytest.raises(ValueError, match="seconds must be above 0, got 0"):
         sharing.run(seconds=0)
 
 
+def test_sharing_bench_times_real_processes_together():
+    assert 0 < sharing._slowest("64-64", "one torch thread each", 2, 0.2) < 1000
+
+
 def test_ways_of_waiting_differ_in_their_variables_alone():
     given = {"PATH": "/bin", "OMP_NUM_THREADS": "8", "OMP_WAIT_POLICY": "ACTIVE"}
     assert sharing.environment("torch's own", given) == {"PATH": "/bin"}
     assert sharing.environment("nearl's", given) == {"PATH": "/bin", "GOMP_SPINCOUNT": "3000"}
-    one = sharing.environment("one thread each", given)
+    one = sharing.environment("one torch thread each", given)
     assert one == {"PATH": "/bin", "OMP_NUM_THREADS": "1"}

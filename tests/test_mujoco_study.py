@@ -342,9 +342,16 @@ def test_a_run_that_is_lost_need_not_be_evaluated_twice(tmp_path, cell):
         go_on(260)
 
 
-@pytest.mark.parametrize(("quiet", "words"), [(0.0, range(1, 260)), (3600.0, [])])
-def test_a_long_silence_is_broken_by_how_far_it_is(tmp_path, cell, monkeypatch, quiet, words):
-    monkeypatch.setattr(telling, "QUIET", quiet)
+def test_a_long_silence_is_broken_by_how_far_it_is(tmp_path, cell, monkeypatch):
+    now = SimpleNamespace(seconds=0.0)
+    monkeypatch.setattr(telling, "time", SimpleNamespace(monotonic=lambda: now.seconds))
+    advance = population_runs.Population._advance
+
+    def slowly(population):
+        advance(population)
+        now.seconds += 10.0
+
+    monkeypatch.setattr(population_runs.Population, "_advance", slowly)
     told = []
     assert population_runs.run(
         tmp_path,
@@ -353,9 +360,16 @@ def test_a_long_silence_is_broken_by_how_far_it_is(tmp_path, cell, monkeypatch, 
         on_cell=lambda c, text: told.append(text),
         **OPTIONS,
     )
-    found = [re.fullmatch(r"step (\d+); \d:\d\d:\d\d left", text) for text in told]
-    assert [int(match[1]) for match in found if match][:259] == list(words)
-    assert len([text for text in told if ": td3 " in text]) == 2
+    assert told[0] == "2 members, step 0 so far" and told[-1] == "finished"
+    evaluated = [i for i, text in enumerate(told) if ": td3 " in text]
+    first = int(told[evaluated[0] - 1].split(";")[0].removeprefix("step "))  # of those before
+    words = [text for text in told if re.fullmatch(r"step \d+; \d:\d\d:\d\d left", text)]
+    steps = [int(text.split(";")[0].removeprefix("step ")) for text in words]
+    assert len(evaluated) == 2 and len(words) == len(told) - 4
+    # Every 30 steps from the last word on, which an evaluation is too.
+    assert steps[: first // 30] == list(range(30, first + 1, 30))
+    assert all(later - step >= 30 for step, later in itertools.pairwise(steps))
+    assert told[1] == "step 30; 0:38:20 left"  # 230 steps of ten seconds
 
 
 def test_a_run_whose_evaluations_have_holes_is_not_finished_elsewhere(tmp_path, cell):

@@ -224,20 +224,27 @@ def test_accelerate_refuses_what_has_no_actor_or_has_the_module_already():
 
 
 @pytest.mark.parametrize(
-    ("kind", "remedy"),
-    [(TD3, r"\), or nearl\.accelerate\(model, saturation=0\.1\) \(see"), (DDPG, r"\) \(see")],
+    ("kind", "settings", "remedy"),
+    [
+        (TD3, {}, r"10_000, or give accelerate saturation=0\.1 \(see"),
+        (DDPG, {}, r"10_000 \(see"),
+        (DDPG, {"saturation": 0.1}, r"10_000 \(see"),
+    ],
 )
-def test_accelerate_warns_an_agent_that_will_learn_too_soon(kind, remedy):
-    said = f"this {kind.__name__} learns after 40 random steps.*learning_starts=10_000{remedy}"
+def test_accelerate_warns_an_agent_that_will_learn_too_soon(kind, settings, remedy):
+    said = f"this {kind.__name__} learns after 40 random steps.*with learning_starts={remedy}"
     with pytest.warns(UserWarning, match=said):
-        nearl.accelerate(kind("MlpPolicy", "Pendulum-v1", **small()))
+        nearl.accelerate(kind("MlpPolicy", "Pendulum-v1", **small()), **settings)
 
 
 def test_accelerate_is_silent_where_random_steps_are_not_missing():
     trained = TD3("MlpPolicy", "Pendulum-v1", **small()).learn(45)
+    filled = TD3("MlpPolicy", "Pendulum-v1", **small())
+    filled.replay_buffer = trained.replay_buffer
     with warnings.catch_warnings():
         warnings.simplefilter("error")
         nearl.accelerate(trained)
+        nearl.accelerate(filled)
         nearl.accelerate(TD3("MlpPolicy", "Pendulum-v1", **small(learning_starts=1000)))
         nearl.accelerate(TD3("MlpPolicy", "Pendulum-v1", **small()), saturation=0.1)
         nearl.accelerate(TD3("MlpPolicy", "Pendulum-v1", **small()), ON)  # the paper's form

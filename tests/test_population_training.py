@@ -9,6 +9,7 @@ import subprocess
 import sys
 import textwrap
 import time
+from contextlib import suppress
 from types import SimpleNamespace
 
 import gymnasium as gym
@@ -105,19 +106,37 @@ def test_swept_settings_have_columns_in_the_table_of_evaluations(tmp_path):
         table.show(20, 8.0)
 
 
-@pytest.mark.parametrize(("logged", "lines"), [(0.0, [1, 2, 3]), (3600.0, [])])
-def test_a_log_has_lines_now_and_then_and_the_table_at_the_end(monkeypatch, logged, lines):
-    monkeypatch.setattr("nearl.population.table.LOGGED", logged)
+@pytest.mark.parametrize("cut", [False, True])
+def test_a_log_has_a_line_a_minute_and_the_latest_table_at_the_end(monkeypatch, cut):
+    now = SimpleNamespace(seconds=0.0)
+    clock_of = SimpleNamespace(monotonic=lambda: now.seconds)
+    monkeypatch.setattr("nearl.population.table.time", clock_of)
     text = io.StringIO()  # no terminal
     console = Console(file=text, width=60)
-    with LiveTable(Records([member()], None), title="t", steps=100, console=console) as table:
-        for step in (1, 2, 3):
+    with (
+        suppress(KeyboardInterrupt),
+        LiveTable(Records([member()], None), title="t", steps=100, console=console) as table,
+    ):
+        for step in range(1, 11):
+            now.seconds += 25.0
             table.show(step, 1.0)
-        table.show(4, 1.0, now=True)
         said = [line for line in text.getvalue().splitlines() if line]
-    assert said == [f"t: step {n} of 100, 1 agent steps/s, 0:01:{40 - n} left" for n in lines]
+        if cut:
+            raise KeyboardInterrupt
+        table.show(10, 1.0, now=True)
+    left = {3: "0:01:37", 6: "0:01:34", 9: "0:01:31"}  # at 75, 150 and 225 seconds
+    rows = [f"t: step {n} of 100, 1 agent steps/s, {rest} left" for n, rest in left.items()]
+    assert said == rows
     shown = text.getvalue()
-    assert shown.count("t: step 4 of 100") == 1 and shown.count("members") == 1
+    assert shown.count("t: step 10 of 100") == 1 and shown.count("members") == 1
+
+
+def test_a_log_of_a_run_that_has_only_its_last_evaluation_left_has_the_table():
+    text = io.StringIO()
+    console = Console(file=text, width=60)
+    with LiveTable(Records([member()], None), title="t", steps=100, console=console) as table:
+        table.show(100, 0.0)
+    assert "t: step 100 of 100" in text.getvalue() and "members" in text.getvalue()
 
 
 def test_training_is_a_function_of_the_settings_only(whole):

@@ -70,15 +70,15 @@ def train(
     algo: Annotated[
         str,
         typer.Argument(
-            help="nnac, nntd3, nnddpg, nnsac, td3, ddpg, sac; ppo, trpo, dddqn, dsac, nec; nntqc, "
-            "nncrossq, tqc, crossq."
+            help="nnac; with the module nntd3, nnddpg, nnsac, nntqc, nncrossq; without td3, ddpg, "
+            "sac, tqc, crossq; baselines ppo, trpo, dddqn, dsac, nec."
         ),
     ],
     env: Annotated[
         str | None,
         typer.Option(
-            help="Gymnasium environment, of your own as my_module:MyTask-v0; default CartPole-v1, "
-            "or Pendulum-v1."
+            help="Gymnasium environment, of your own as my_module:MyTask-v0; default Pendulum-v1, "
+            "of nnac and the baselines CartPole-v1."
         ),
     ] = None,
     steps: Annotated[
@@ -99,7 +99,8 @@ def train(
         Path | None, typer.Option(help="Folder; default runs/ALGO-ENV-PRESET-SEED.")
     ] = None,
     set_: Annotated[
-        list[str] | None, typer.Option("--set", help="Replace a setting: name=value; repeatable.")
+        list[str] | None,
+        typer.Option("--set", help="Replace a setting of agent or module: gamma=0.98; repeatable."),
     ] = None,
     eval_every: Annotated[int, typer.Option(help="Steps between evaluations.")] = 1000,
     eval_episodes: Annotated[int, typer.Option(help="Greedy episodes per evaluation.")] = 10,
@@ -109,7 +110,7 @@ def train(
     ] = None,
     device: Annotated[str, typer.Option(help="auto, cpu or cuda; nnac runs on the CPU.")] = "auto",
 ) -> None:
-    """Train an agent. The same command again continues an interrupted run."""
+    """Train an agent. The same command resumes a run; more --steps go on with a finished one."""
     from nearl.algorithms import default_env, default_steps
     from nearl.run_folder import RunSettings
     from nearl.runs import Run

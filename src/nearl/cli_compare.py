@@ -18,7 +18,7 @@ def compare(
     base: Annotated[
         str | None,
         typer.Option(
-            help="Compare every arm with this one; by default with itself without module."
+            help="Compare every arm with this one, td3 say; default: with itself without module."
         ),
     ] = None,
     out: Annotated[

@@ -32,10 +32,10 @@ def study_default(
     part: Annotated[
         str,
         typer.Option(
-            help="search: choose on seeds from 100 on; long: the same, on other seeds and for "
-            "longer; small: with small networks, for a CPU; report: on seeds below; bare: the same "
-            "with what SB3's constructors do, 100 random steps first and no noise; bare-small: "
-            "that with small networks; unseen: as the report, on six tasks chosen in advance."
+            help="search: choose, on seeds from 100 on; long: the same, on other seeds and for "
+            "longer; small: with small networks, for a CPU; report: measure the default, on seeds "
+            "0-9; bare: the same with SB3's own 100 random steps and no noise; bare-small: that "
+            "with small networks; unseen: as the report, on six tasks chosen in advance."
         ),
     ] = "search",
     out: Annotated[Path, typer.Option(help="Folder of the runs.")] = Path("runs/study-default"),
@@ -76,7 +76,7 @@ def study_default(
     checkpoint_minutes: CheckpointMinutes = 10.0,
     evaluate_from: EvaluateFrom = 0,
 ) -> None:
-    """Forms of the residual graph beside TD3, n-step TD3 and no residual: choose, then report."""
+    """How the default module was chosen, beside TD3, n-step TD3 and controls; the report on it."""
     from nearl.studies import default_cells, default_report
 
     chosen = default_cells.make_cells(

@@ -21,14 +21,14 @@ def inspect(
     out: Annotated[
         Path | None, typer.Option(help="Folder of the page; default the run's own.")
     ] = None,
-    member: Annotated[int | None, typer.Option(help="Which member of a population.")] = None,
+    member: Annotated[int | None, typer.Option(help="Member of a population, from 0.")] = None,
     sample: Annotated[
         int, typer.Option(help="Transitions drawn from a larger memory, at least 200.")
     ] = 5000,
     seed: Annotated[int, typer.Option(help="Seed of the drawing.")] = 0,
     dpi: Annotated[int, typer.Option(help="Resolution of the page.")] = 90,
 ) -> None:
-    """Why does the module (not) help? Figures about the memory of a trained run."""
+    """Why does the module help, or not? Figures of a trained run's memory, and what to try."""
     from nearl.inspection import inspect_run
     from nearl.inspection.measure import STEPS
 

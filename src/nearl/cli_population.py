@@ -17,7 +17,7 @@ def population(
     env: Annotated[
         str, typer.Option(help="Gymnasium environment, or my_module:MyTask-v0.")
     ] = "HalfCheetah-v4",
-    algos: Annotated[str, typer.Option(help="Of nntd3, td3, nnddpg, ddpg.")] = "nntd3,td3",
+    algos: Annotated[str, typer.Option(help="Some of nntd3,td3,nnddpg,ddpg.")] = "nntd3,td3",
     seeds: Annotated[str, typer.Option(help="Seeds of every arm: 0-4, or 0,2,7.")] = "0-4",
     steps: Annotated[int, typer.Option(help="Steps of every member.")] = 1_000_000,
     preset: Annotated[str, typer.Option(help="default, residual or paper.")] = "default",
@@ -29,7 +29,7 @@ def population(
         Path | None, typer.Option(help="Folder; default runs/population-ENV-PRESET.")
     ] = None,
     minutes: Annotated[
-        float | None, typer.Option(help="Stop after so many minutes; the same command goes on.")
+        float | None, typer.Option(help="Stop after so many minutes; the same command resumes.")
     ] = None,
     eval_every: Annotated[int, typer.Option(help="Steps between evaluations.")] = 10_000,
     eval_episodes: Annotated[int, typer.Option(help="Greedy episodes per evaluation.")] = 5,

@@ -15,7 +15,9 @@ from nearl.cli_console import console
 if TYPE_CHECKING:
     from nearl.studies.population_cell import PopulationCell
 
-study_app = typer.Typer(help="Experiments whose results are committed.", no_args_is_help=True)
+study_app = typer.Typer(
+    help="The experiments behind the docs; what they gave is in results/.", no_args_is_help=True
+)
 
 Jobs = Annotated[int, typer.Option(help="Processes side by side.")]
 Out = Annotated[Path, typer.Option(help="Folder of the runs.")]

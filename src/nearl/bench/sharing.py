@@ -5,24 +5,28 @@ from __future__ import annotations
 import os
 import subprocess
 import sys
+import tempfile
 import time
 from collections.abc import Mapping
 from dataclasses import replace
+from pathlib import Path
 from typing import Any
 
 from rich.table import Table
 
 from nearl.bench.population_turns import advancing, members, prepared
+from nearl.envs.mujoco_batch import processors
 from nearl.spinning import spin_briefly
 
 SIZES = {"64-64": (10, (64, 64), 64), "400-300": (5, (400, 300), 256)}  # members, nets, batch
-WAYS = ("torch's own", "nearl's", "one thread each")
+WAYS = ("torch's own", "nearl's", "one torch thread each")
 SETTINGS = ("GOMP_SPINCOUNT", "OMP_WAIT_POLICY", "OMP_NUM_THREADS")
 WARM, BLOCK = 100, 5  # random steps; steps between two looks at the clock
+PATIENCE = 300.0  # seconds to wait for the other processes
 
 
 def run(*, processes: int = 2, seconds: float = 10.0) -> dict[str, Any]:
-    """Time TD3's populations alone and ``processes`` of them at once, ``seconds`` each."""
+    """Time populations of TD3 alone and ``processes`` of them at once, for so many ``seconds``."""
     if processes < 1:
         raise ValueError(f"processes must be at least 1, got {processes}")
     if not seconds > 0:
@@ -33,7 +37,7 @@ def run(*, processes: int = 2, seconds: float = 10.0) -> dict[str, Any]:
         for number, name in ((1, "alone"), (processes, "together")):
             cell[name] = {way: _slowest(networks, way, number, seconds) for way in WAYS}
         cells.append(cell)
-    return {"cores": os.cpu_count(), "processes": processes, "cells": cells}
+    return {"processors": processors(), "processes": processes, "cells": cells}
 
 
 def environment(way: str, given: Mapping[str, str]) -> dict[str, str]:
@@ -41,31 +45,43 @@ def environment(way: str, given: Mapping[str, str]) -> dict[str, str]:
     found = {name: value for name, value in given.items() if name not in SETTINGS}
     if way == "nearl's":
         spin_briefly(found)
-    elif way == "one thread each":
+    elif way == "one torch thread each":
         found["OMP_NUM_THREADS"] = "1"
     return found
 
 
 def _slowest(networks: str, way: str, number: int, seconds: float) -> float:
-    """Milliseconds per step of the slowest of so many processes at once."""
+    """Milliseconds per step of the slowest of so many processes, which are timed together."""
     command = [sys.executable, "-m", "nearl.bench.sharing", networks, str(seconds)]
-    running = [
-        subprocess.Popen(command, env=environment(way, os.environ), stdout=subprocess.PIPE)
-        for _ in range(number)
-    ]
-    answers = [process.communicate()[0] for process in running]
+    with tempfile.TemporaryDirectory() as folder:
+        together = Path(folder)
+        running = [
+            subprocess.Popen(
+                [*command, str(together), str(number)],
+                env=environment(way, os.environ),
+                stdout=subprocess.PIPE,
+            )
+            for _ in range(number)
+        ]
+        answers = [process.communicate()[0] for process in running]
     if any(process.returncode for process in running):
         raise RuntimeError(f"a process of the benchmark ended early: {' '.join(command)}")
     return max(float(answer.split()[-1]) for answer in answers)
 
 
-def time_one(networks: str, seconds: float) -> float:
-    """Milliseconds per step of one population in this process."""
+def time_one(networks: str, seconds: float, together: Path, number: int) -> float:
+    """Milliseconds per step of one population, once so many processes are ready to be timed."""
     count, nets, batch = SIZES[networks]
     of = members("td3", count, WARM)
     of = [replace(member, net_arch=nets, batch_size=batch) for member in of]
     advance = advancing(prepared(of, 1_000_000, "cpu"))
     advance(BLOCK)
+    (together / str(os.getpid())).touch()
+    ready = time.monotonic()
+    while len(list(together.iterdir())) < number:
+        if time.monotonic() - ready > PATIENCE:
+            raise TimeoutError("another process of the benchmark did not get ready")
+        time.sleep(0.01)
     begun, steps = time.perf_counter(), 0
     while time.perf_counter() - begun < seconds:
         advance(BLOCK)
@@ -74,9 +90,9 @@ def time_one(networks: str, seconds: float) -> float:
 
 
 def rows(result: dict[str, Any]) -> Table:
-    title = f"ms per step, {result['cores']} processors, {result['processes']} processes"
+    title = f"ms per step, {result['processors']} processors, {result['processes']} processes"
     table = Table(title=title)
-    for name in ("networks", "members", "", *WAYS, "torch's / nearl's"):
+    for name in ("networks", "members", "", *WAYS, f"{WAYS[0]} / {WAYS[1]}"):
         table.add_column(name, justify="right")
     for cell in result["cells"]:
         for kind in ("alone", "together"):
@@ -89,4 +105,4 @@ def rows(result: dict[str, Any]) -> Table:
 
 
 if __name__ == "__main__":
-    print(time_one(sys.argv[1], float(sys.argv[2])))
+    print(time_one(sys.argv[1], float(sys.argv[2]), Path(sys.argv[3]), int(sys.argv[4])))

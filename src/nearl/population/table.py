@@ -14,7 +14,7 @@ from rich.table import Table
 from nearl.population.records import Records
 
 EVERY = 0.5  # seconds between pictures
-LOGGED = 60.0  # seconds between lines where nobody sees pictures
+LOG_EVERY = 60.0  # seconds between lines where nobody sees pictures
 
 
 class LiveTable:
@@ -34,12 +34,12 @@ class LiveTable:
     ) -> None:
         self.records, self.title, self.steps, self.on = records, title, steps, on
         self._live = Live(console=console, auto_refresh=False) if on else None
-        self._drawn = 0.0
+        self._drawn, self._latest = 0.0, (0, 0.0)
 
     def __enter__(self) -> Self:
         if self._live is not None:
             self._live.start()
-            if not self._live.console.is_terminal:
+            if self._logged:
                 self._drawn = time.monotonic()  # there is nothing to tell of the first moment
         return self
 
@@ -50,20 +50,31 @@ class LiveTable:
         trace: TracebackType | None,
     ) -> None:
         if self._live is not None:
+            if self._logged and self._latest[0]:
+                self._live.update(self.picture(*self._latest))
             self._live.stop()
             if not self._live.console.is_terminal:
                 self._live.console.line()  # what comes next begins a line of its own
+
+    @property
+    def _logged(self) -> bool:
+        """Whether pictures would be seen at the end only."""
+        assert self._live is not None
+        console = self._live.console
+        return not (console.is_terminal or console.is_jupyter)
 
     def show(self, step: int, speed: float, *, now: bool = False) -> None:
         """Draw the state after ``step`` steps of every member at ``speed`` agent steps/s."""
         if self._live is None:
             return
-        logged = not self._live.console.is_terminal
-        if not now and time.monotonic() - self._drawn < (LOGGED if logged else EVERY):
+        self._latest = step, speed
+        every = LOG_EVERY if self._logged else EVERY
+        if not now and time.monotonic() - self._drawn < every:
             return
         self._drawn = time.monotonic()
-        self._live.update(self.picture(step, speed), refresh=True)
-        if logged and not now:
+        if not self._logged:
+            self._live.update(self.picture(step, speed), refresh=True)
+        elif not now:
             self._live.console.print(self.headline(step, speed), soft_wrap=True)
 
     def headline(self, step: int, speed: float) -> str:

@@ -108,6 +108,7 @@ def _train(
     for cell in cells:
         population = _population(cell, out, **options)
         teller = Teller(cell, population, on_cell)
+        teller.begin()
         keep_settings(cell, results, made=_made(cell, population.device, options["tf32"]))
         collect = _collector(cell, population, results, teller)
         minutes = None if end is None else max(0.0, end - time.monotonic()) / 60

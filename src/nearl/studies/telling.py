@@ -12,7 +12,7 @@ from nearl.population import Population
 from nearl.population.table import clock
 from nearl.studies.population_cell import PopulationCell
 
-QUIET = 300.0  # seconds after which a word is due
+SILENCE = 300.0  # seconds after which a word is due
 
 
 class Teller:
@@ -25,8 +25,12 @@ class Teller:
         on_cell: Callable[[PopulationCell, str], None],
     ) -> None:
         self.cell, self.population, self.on_cell = cell, population, on_cell
-        self._begun, self._first = time.monotonic(), population.step
-        self.say(f"{len(population.members)} members, step {population.step:,} so far")
+        self._begun = self._said = time.monotonic()
+        self._first = population.step
+
+    def begin(self) -> None:
+        members, step = self.population.members, self.population.step
+        self.say(f"{len(members)} members, step {step:,} so far")
 
     def say(self, text: str) -> None:
         self._said = time.monotonic()
@@ -43,13 +47,13 @@ class Teller:
             self.say(f"step {rows[0]['step']:,}: {text}; {self.left()} left")
 
     def stepped(self) -> None:
-        """Tell of a step that would have been evaluated, or that comes after a long silence."""
+        """Tell of a step whose evaluation is left out, or that comes after a long silence."""
         if self.population.table or self.population.done:
             return
         step = self.population.step
         if step % self.cell.eval_every == 0 and not self.population.evaluator.due(step):
             self.say(f"step {step:,}, not evaluated; {self.left()} left")
-        elif time.monotonic() - self._said >= QUIET:
+        elif time.monotonic() - self._said >= SILENCE:
             self.say(f"step {step:,}; {self.left()} left")
 
     def left(self) -> str:

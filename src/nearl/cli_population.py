@@ -45,7 +45,7 @@ def population(
     precision: Annotated[
         str, typer.Option(help="Matrix products on a GPU: tf32 or fp32.")
     ] = "tf32",
-    table: Annotated[bool, typer.Option(help="Show a live table.")] = True,
+    table: Annotated[bool, typer.Option(help="Live table; in a log a line a minute.")] = True,
 ) -> None:
     """Train dozens of agents in lockstep on one device: algorithms x seeds x swept settings."""
     if precision not in ("tf32", "fp32"):

@@ -42,7 +42,9 @@ Threads = Annotated[
     ),
 ]
 Precision = Annotated[str, typer.Option(help="Matrix products on a GPU: tf32 or fp32.")]
-Table = Annotated[bool, typer.Option(help="Live table (in a log a line a minute), not a line per evaluation.")]
+Table = Annotated[
+    bool, typer.Option(help="Live table, in a log a line a minute; or a line per evaluation.")
+]
 Checkpoints = Annotated[
     bool, typer.Option(help="Without them a population that is cut begins anew.")
 ]

@@ -223,16 +223,9 @@ def test_accelerate_refuses_what_has_no_actor_or_has_the_module_already():
         nearl.accelerate(nearl.plain(model), alpha=0.5)
 
 
-@pytest.mark.parametrize(
-    ("kind", "settings", "remedy"),
-    [
-        (TD3, {}, r"10_000, or give accelerate saturation=0\.1 \(see"),
-        (DDPG, {}, r"10_000 \(see"),
-        (DDPG, {"saturation": 0.1}, r"10_000 \(see"),
-    ],
-)
-def test_accelerate_warns_an_agent_that_will_learn_too_soon(kind, settings, remedy):
-    said = f"this {kind.__name__} learns after 40 random steps.*with learning_starts={remedy}"
+@pytest.mark.parametrize(("kind", "settings"), [(TD3, {}), (DDPG, {}), (DDPG, {"saturation": 0.1})])
+def test_accelerate_warns_an_agent_that_will_learn_too_soon(kind, settings):
+    said = f"this {kind.__name__} learns after 40 random steps.*with learning_starts=10_000 "
     with pytest.warns(UserWarning, match=said):
         nearl.accelerate(kind("MlpPolicy", "Pendulum-v1", **small()), **settings)
 

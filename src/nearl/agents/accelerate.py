@@ -67,7 +67,7 @@ def accelerate(
     stored transitions are shared with ``model``, not copied: train one of them. The weight's
     schedule starts now, also for an agent that has been trained already. What is reported of the
     defaults is of agents with 10,000 random steps first (``learning_starts``); SB3's own have 100.
-    Below 1,000 a warning says so; for TD3 ``saturation=0.1`` is advised then.
+        Below 1,000 a warning says so; for TD3 ``saturation=0.1`` may help then.
     """
     if isinstance(model, SoftUpdate):
         raise ValueError(f"{type(model).__name__} has the module already; nearl.plain(...) undoes")
@@ -112,12 +112,10 @@ def _advise(model: OffPolicyAlgorithm, config: SoftNNConfig) -> None:
     fresh = model.num_timesteps == 0 and stored == 0
     remedied = config.opens and not isinstance(model, DDPG)
     if fresh and model.learning_starts < FEW_RANDOM_STEPS and not remedied:
-        name = type(model).__name__
-        other = "" if isinstance(model, DDPG) else ", or give accelerate saturation=0.1"
         warnings.warn(
-            f"this {name} learns after {model.learning_starts} random steps; with 100 the module "
-            f"has shown no gain on MuJoCo's tasks: make it with learning_starts=10_000{other} (see "
-            "'With SB3's own defaults' in docs/acceleration.md)",
+            f"this {type(model).__name__} learns after {model.learning_starts} random steps; with "
+            "100 the module has shown no gain on MuJoCo's tasks: make it with "
+            "learning_starts=10_000 (see 'With SB3's own defaults' in docs/acceleration.md)",
             UserWarning,
             stacklevel=3,
         )

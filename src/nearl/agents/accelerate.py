@@ -67,7 +67,7 @@ def accelerate(
     stored transitions are shared with ``model``, not copied: train one of them. The weight's
     schedule starts now, also for an agent that has been trained already. What is reported of the
     defaults is of agents with 10,000 random steps first (``learning_starts``); SB3's own have 100.
-        Below 1,000 a warning says so; for TD3 ``saturation=0.1`` may help then.
+    Below 1,000 a warning says so; for TD3 ``saturation=0.1`` may help then.
     """
     if isinstance(model, SoftUpdate):
         raise ValueError(f"{type(model).__name__} has the module already; nearl.plain(...) undoes")

@@ -114,7 +114,7 @@ def _advise(model: OffPolicyAlgorithm, config: SoftNNConfig) -> None:
     if fresh and model.learning_starts < FEW_RANDOM_STEPS and not remedied:
         warnings.warn(
             f"this {type(model).__name__} learns after {model.learning_starts} random steps; with "
-            "100 the module has shown no gain on MuJoCo's tasks: make it with "
+            "100 the module's own gain has not shown on MuJoCo's tasks: make it with "
             "learning_starts=10_000 (see 'With SB3's own defaults' in docs/acceleration.md)",
             UserWarning,
             stacklevel=3,

@@ -230,6 +230,24 @@ def test_accelerate_warns_an_agent_that_will_learn_too_soon(kind, settings):
         nearl.accelerate(kind("MlpPolicy", "Pendulum-v1", **small()), **settings)
 
 
+@pytest.mark.parametrize("kind", [NNTD3, NNDDPG])
+def test_an_agent_with_sb3s_own_random_steps_warns_where_it_is_made_and_only_there(kind, tmp_path):
+    own = small()
+    own.pop("learning_starts")
+    with pytest.warns(UserWarning, match=f"this {kind.__name__} learns after 100") as said:
+        model = kind("MlpPolicy", "Pendulum-v1", **own)
+    assert said[0].filename == __file__
+    with warnings.catch_warnings():
+        warnings.simplefilter("error")
+        model.save(tmp_path / "model")
+        kind.load(tmp_path / "model", "Pendulum-v1").learn(150)
+        kind("MlpPolicy", "Pendulum-v1", **own, learning_starts=100)  # whoever says so means it
+        kind("MlpPolicy", "Pendulum-v1", 1e-3, 1000, 100, batch_size=32)
+        kind("MlpPolicy", "Pendulum-v1", nn=ON, **own)  # the paper's form
+        NNTD3("MlpPolicy", "Pendulum-v1", nn={"form": "residual", "saturation": 0.1}, **own)
+        NNSAC("MlpPolicy", "Pendulum-v1", **own)
+
+
 def test_accelerate_is_silent_where_random_steps_are_not_missing():
     trained = TD3("MlpPolicy", "Pendulum-v1", **small()).learn(45)
     filled = TD3("MlpPolicy", "Pendulum-v1", **small())

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import copyreg
-import warnings
 from collections.abc import Mapping
 from functools import cache
 from typing import Any, Literal
@@ -12,6 +11,7 @@ from stable_baselines3 import DDPG, SAC, TD3
 from stable_baselines3.common.buffers import ReplayBuffer
 from stable_baselines3.common.off_policy_algorithm import OffPolicyAlgorithm
 
+from nearl.agents.advice import advise
 from nearl.agents.neighbor_buffer import NeighborReplayBuffer
 from nearl.agents.nntd3 import NNDDPG, NNSAC, NNTD3
 from nearl.agents.refusals import refuse, refuse_actor
@@ -22,8 +22,6 @@ from nearl.soft_config import SoftNNConfig, WeightSchedule
 
 KNOWN: dict[type[OffPolicyAlgorithm], type[SoftUpdate]] = {TD3: NNTD3, DDPG: NNDDPG, SAC: NNSAC}
 OWN = ("nn", "nn_schedule", "soft")  # attributes that the module adds to an agent
-# On MuJoCo tasks 100 showed no gain and 5,000 did; nothing between them was tried.
-FEW_RANDOM_STEPS = 1_000
 
 
 @cache
@@ -95,30 +93,13 @@ def accelerate(
     check_inert(config)
     refuse(model, config)
     refuse_actor(networks[0], config)
-    _advise(model, config)
+    advise(model, config, stacklevel=2)
     agent = kind.__new__(kind)
     agent.__dict__.update(model.__dict__)
     agent.nn, agent.replay_buffer_class = config, NeighborReplayBuffer
     agent._attach()
     agent.nn_schedule = agent.soft.schedule = WeightSchedule(config)  # whatever was saved or loaded
     return agent
-
-
-def _advise(model: OffPolicyAlgorithm, config: SoftNNConfig) -> None:
-    """Say that an agent which has stored nothing yet will learn too soon for the module."""
-    if not isinstance(model, TD3) or not (config.uses_graph or config.uses_mix):
-        return
-    stored = 0 if model.replay_buffer is None else model.replay_buffer.size()
-    fresh = model.num_timesteps == 0 and stored == 0
-    remedied = config.opens and not isinstance(model, DDPG)
-    if fresh and model.learning_starts < FEW_RANDOM_STEPS and not remedied:
-        warnings.warn(
-            f"this {type(model).__name__} learns after {model.learning_starts} random steps; with "
-            "100 the module's own gain has not shown on MuJoCo's tasks: make it with "
-            "learning_starts=10_000 (see 'With SB3's own defaults' in docs/acceleration.md)",
-            UserWarning,
-            stacklevel=3,
-        )
 
 
 def plain(model: SoftUpdate) -> OffPolicyAlgorithm:

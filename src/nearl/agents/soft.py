@@ -21,6 +21,7 @@ from stable_baselines3.td3.policies import Actor as DeterministicActor
 from torch import Tensor
 
 from nearl.agents.actor_term import ActorTerm
+from nearl.agents.advice import advise
 from nearl.agents.copies import shallow
 from nearl.agents.files import check_model, read_whole, write_whole
 from nearl.agents.named_env import wrap_env
@@ -56,6 +57,9 @@ class SoftUpdate(OffPolicyAlgorithm):
             )
         self.nn = self._settings(nn)
         super().__init__(*args, **kwargs)
+        chosen = "learning_starts" in kwargs or len(args) > 4  # its place in SB3's agents
+        if kwargs.get("_init_setup_model", True) and not chosen:  # ``load`` has it False
+            advise(self, self.nn, stacklevel=2)
 
     @property
     def nn(self) -> SoftNNConfig:

@@ -8,7 +8,6 @@ from pathlib import Path
 
 import numpy as np
 import pytest
-import torch
 from hypothesis import given, settings
 from hypothesis import strategies as st
 from hypothesis.extra.numpy import arrays
@@ -24,7 +23,6 @@ from nearl.studies.intervals import iqm_interval
 from nearl.studies.population_results import Evaluations, read, write
 from nearl.studies.ratios import geometric_mean, iqm_ratio, pooled, resampled
 
-torch.set_num_threads(1)  # networks this small are slower on several
 ROOT = Path(__file__).parents[1]
 RHYTHM = {"eval_every": 5, "eval_episodes": 1}
 TASKS = ["HalfCheetah-v4", "Hopper-v4", "Walker2d-v4", "Ant-v4"]

@@ -21,7 +21,6 @@ from nearl.population import MemberSettings, Population
 from nearl.run_folder import RunSettings
 from nearl.runs import Run
 
-torch.set_num_threads(1)
 NAMES = ["intrinsic dimension", "neighbor distances", "Lipschitz constants"]
 NAMES += ["bonus in TD errors", "coverage over time", "covering number"]
 SMALL = {"learning_starts": 60, "batch_size": 16, "policy_kwargs": "dict(net_arch=[16, 16])"}

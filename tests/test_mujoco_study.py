@@ -9,7 +9,6 @@ from types import SimpleNamespace
 
 import numpy as np
 import pytest
-import torch
 from hypothesis import given
 from hypothesis import strategies as st
 from rliable import metrics
@@ -20,9 +19,6 @@ from nearl.studies import mujoco_report, mujoco_summary, mujoco_table, populatio
 from nearl.studies.mujoco_cells import ALGOS, SEEDS, TASKS, Cell, make_cells, quick
 from nearl.studies.population_cell import ranges
 from nearl.studies.population_results import Evaluations, from_rows, merged, read, write
-
-torch.set_num_threads(1)  # networks this small are slower on several
-
 
 # -- arms as data --------------------------------------------------------------------------------
 

@@ -12,7 +12,6 @@ from nearl.population import MemberSettings, Population, evaluator
 from nearl.population.evaluation import EVALUATION, TRAINING, Evaluation, environments, plan, seeds
 from nearl.population.evaluator import planned
 
-torch.set_num_threads(1)
 SMALL = {"net_arch": (8, 6), "batch_size": 16, "buffer_size": 200, "learning_starts": 20}
 MEMBERS = [MemberSettings(algo="td3", seed=seed, **SMALL) for seed in (3, 4, 5)]
 

@@ -12,7 +12,6 @@ from nearl.population.draws import BLOCK, Draws
 from nearl.population.ornstein import WINDOW, ornstein_uhlenbeck
 from nearl.population.random import Stream, normal
 
-torch.set_num_threads(1)
 SEEDS = torch.tensor([3, 14, 15])
 
 

@@ -18,7 +18,6 @@ from nearl.population.nstep import NStepReturns
 from nearl.population.ring import Ring
 from nearl.soft_update import AugmentedBatch
 
-torch.set_num_threads(1)  # networks this small are slower on several
 SMALL = {"net_arch": (16, 12), "batch_size": 32, "buffer_size": 300, "learning_starts": 50}
 OBS, ACT = 3, 2
 

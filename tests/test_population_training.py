@@ -26,7 +26,6 @@ from nearl.population import MemberSettings, Population, estimate, settings_from
 from nearl.population.records import Records
 from nearl.population.table import LiveTable, clock
 
-torch.set_num_threads(1)  # networks this small are slower on several
 SMALL = {"net_arch": (16, 12), "batch_size": 32, "buffer_size": 300, "learning_starts": 50}
 OPTIONS = {"steps": 450, "eval_every": 150, "eval_episodes": 2, "device": "cpu", "table": False}
 

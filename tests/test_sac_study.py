@@ -25,7 +25,6 @@ from nearl.studies.cells import one_thread, side_by_side, train_run
 from nearl.studies.population_results import Evaluations, read, write
 from nearl.studies.sac_cells import ALGOS, PARTS, REPORT, SEARCH, make_cells, quick
 
-torch.set_num_threads(1)  # networks this small are slower on several
 TASKS = ["HalfCheetah-v4", "Hopper-v4", "Walker2d-v4", "Ant-v4"]
 
 

@@ -16,7 +16,6 @@ from nearl.population.learner import Learner
 from nearl.population.modules import module_of
 from nearl.population.networks import forward
 
-torch.set_num_threads(1)
 ALONE = {"weight": 1.0, "cutoff": None, "critic_weight": 0.0, "actor_weight": 0.0}  # no memory
 PULL = {"weight": 1.0, "cutoff": None, "critic_weight": 0.0, "actor_weight": 0.5}  # the paper's
 

@@ -6,7 +6,6 @@ from importlib.machinery import ModuleSpec
 
 import numpy as np
 import pytest
-import torch
 from hypothesis import given, settings
 from hypothesis import strategies as st
 from hypothesis.extra.numpy import arrays
@@ -21,7 +20,6 @@ from nearl.studies.ratios import LEAST, difference
 from nearl.studies.unseen_summary import compared, curve_range, table
 from nearl.studies.unseen_tasks import UNSEEN, missing_package
 
-torch.set_num_threads(1)  # networks this small are slower on several
 NNTD3 = REPORT[1]
 IDS = [plan.env_id for plan in UNSEEN]
 HERE = [env_id for env_id in IDS if missing_package(env_id) is None]

@@ -11,9 +11,9 @@ from stable_baselines3 import DDPG, SAC, TD3
 from stable_baselines3.common.buffers import ReplayBuffer
 from stable_baselines3.common.off_policy_algorithm import OffPolicyAlgorithm
 
-from nearl.agents.advice import advise
 from nearl.agents.neighbor_buffer import NeighborReplayBuffer
 from nearl.agents.nntd3 import NNDDPG, NNSAC, NNTD3
+from nearl.agents.random_steps import advise_random_steps
 from nearl.agents.refusals import refuse, refuse_actor
 from nearl.agents.soft import SoftUpdate
 from nearl.presets import default_module
@@ -93,7 +93,7 @@ def accelerate(
     check_inert(config)
     refuse(model, config)
     refuse_actor(networks[0], config)
-    advise(model, config, stacklevel=2)
+    advise_random_steps(model, config, stacklevel=2)
     agent = kind.__new__(kind)
     agent.__dict__.update(model.__dict__)
     agent.nn, agent.replay_buffer_class = config, NeighborReplayBuffer

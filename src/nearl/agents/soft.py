@@ -21,11 +21,11 @@ from stable_baselines3.td3.policies import Actor as DeterministicActor
 from torch import Tensor
 
 from nearl.agents.actor_term import ActorTerm
-from nearl.agents.advice import advise
 from nearl.agents.copies import shallow
 from nearl.agents.files import check_model, read_whole, write_whole
 from nearl.agents.named_env import wrap_env
 from nearl.agents.neighbor_buffer import NeighborReplayBuffer
+from nearl.agents.random_steps import advise_random_steps
 from nearl.agents.refusals import refuse, refuse_actor, refuse_buffer
 from nearl.agents.saturation import Saturation
 from nearl.agents.saved_by import telling_archives, telling_others
@@ -59,7 +59,7 @@ class SoftUpdate(OffPolicyAlgorithm):
         super().__init__(*args, **kwargs)
         chosen = "learning_starts" in kwargs or len(args) > 4  # its place in SB3's agents
         if kwargs.get("_init_setup_model", True) and not chosen:  # ``load`` has it False
-            advise(self, self.nn, stacklevel=2)
+            advise_random_steps(self, self.nn, stacklevel=2)
 
     @property
     def nn(self) -> SoftNNConfig:

@@ -13,7 +13,9 @@ from nearl.soft_config import SoftNNConfig
 FEW_RANDOM_STEPS = 1_000
 
 
-def advise(model: OffPolicyAlgorithm, config: SoftNNConfig, *, stacklevel: int) -> None:
+def advise_random_steps(
+    model: OffPolicyAlgorithm, config: SoftNNConfig, *, stacklevel: int
+) -> None:
     """Warn of too few random steps, as from ``stacklevel`` calls above this one."""
     if not isinstance(model, TD3) or not (config.uses_graph or config.uses_mix):
         return
